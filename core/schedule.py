@@ -1,0 +1,48 @@
+"""The order a plan puts the rows in, as written to disk and read by the scanner."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Policy = Literal["paper", "dfs", "fcfs", "random"]
+POLICIES: tuple[Policy, ...] = ("paper", "dfs", "fcfs", "random")
+
+LEFT, RIGHT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Rows from the compute-bound end (left, first) to the memory-bound end (right, last).
+
+    All arrays have shape (n,) and are indexed by position. ``order``: rows, a permutation;
+    ``side``: LEFT or RIGHT, the end a row belongs to; ``expected_tokens``: output tokens expected
+    of one sequence; ``uncached_tokens``: prompt tokens left to compute when the shared prefix is
+    cached; ``density``: compute density of the merged node a row belongs to (constant within the
+    node). Policies other than ``paper`` are read from the left alone.
+    """
+
+    policy: Policy
+    order: npt.NDArray[np.int64]
+    side: npt.NDArray[np.int8]
+    expected_tokens: npt.NDArray[np.float64]
+    uncached_tokens: npt.NDArray[np.int64]
+    density: npt.NDArray[np.float64]
+    root_density: float
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def only(self, pending: npt.NDArray[np.bool_]) -> "Schedule":
+        """Return the schedule of the rows for which *pending*, indexed by row, is true."""
+        keep = pending[self.order]
+        return Schedule(
+            self.policy,
+            self.order[keep],
+            self.side[keep],
+            self.expected_tokens[keep],
+            self.uncached_tokens[keep],
+            self.density[keep],
+            self.root_density,
+        )
