@@ -1,1 +1,1 @@
-"""x."""
+"""Arguments, progress, tables and exit codes: what a person at the terminal meets."""

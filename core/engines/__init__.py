@@ -61,6 +61,13 @@ class Engine(Protocol):
         """Block until something moved, and say what; raise EngineDied when the engine is gone."""
         ...
 
+    def abort(self) -> dict[int, int]:
+        """Drop every request inside; return the output tokens each row had, over its sequences.
+
+        The engine can be used on. Completions that nobody has seen yet are dropped as well.
+        """
+        ...
+
     def close(self) -> None:
         """Stop the engine and every process of it; requests in flight are dropped."""
         ...

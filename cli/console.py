@@ -1,0 +1,76 @@
+"""What goes to the terminal: data to stdout, everything else to stderr, user text inert."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+out = Console(soft_wrap=True, highlight=False, emoji=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+
+# C0 and C1 controls, and the marks that reorder text: what could act on a terminal.
+_ACTIVE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def inert(text: str) -> str:
+    """Return *text* so that neither a terminal nor rich markup acts on it."""
+    return escape(_ACTIVE.sub(lambda m: m[0].encode("unicode_escape").decode(), text))
+
+
+def shortened(text: str, width: int) -> str:
+    """Return *text* cut to *width* characters, an ellipsis last where it was cut."""
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
+def print_error(message: str, hint: str | None) -> None:
+    """Say what went wrong on stderr, and what helps."""
+    # A message of ours may have lines; a line break inside user text was never in it.
+    text = "\n".join(inert(line) for line in message.split("\n"))
+    err.print(f"[bold red]error:[/] {text}")
+    if hint:
+        err.print(f"[bold]hint:[/] {inert(hint)}")
+
+
+def print_json(document: object) -> None:
+    """Write *document* to stdout as indented JSON."""
+    import orjson
+
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    print(orjson.dumps(document, option=options).decode())  # noqa: T201 - stdout is the answer
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: set[int]) -> Table:
+    """Return a plain table; the columns in *numbers* are right-aligned. Cells must be inert."""
+    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for index, header in enumerate(headers):
+        drawn.add_column(header, justify="right" if index in numbers else "left", no_wrap=True)
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def counted(number: float, noun: str = "") -> str:
+    """Return a count with thousands separators: ``12,345 requests``."""
+    text = f"{number:,.0f}"
+    return f"{text} {noun}" if noun else text
+
+
+def duration(seconds: float) -> str:
+    """Return a time in its two largest units: ``2 h 5 min``, ``0.4 s``, ``7 ms``."""
+    if seconds < 0.1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60} min"
+
+
+def percent(share: float) -> str:
+    """Return a share of one as a percentage."""
+    return f"{100 * share:.1f} %"

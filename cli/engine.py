@@ -1,0 +1,85 @@
+"""Opening the engine that a job asks for."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from blend.cli.model import model_of, shape_of
+from blend.cli.options import EngineOptions
+from blend.core.engines import Capacity, Engine
+from blend.core.errors import MISMATCH, BlendError
+from blend.core.hardware import ModelShape, hardware_preset, kv_capacity_tokens
+from blend.store.job import Job
+
+SIM_HARDWARE = "a100-80g"
+
+
+def log_path(job_path: Path) -> Path:
+    """Return where the engine's output goes: beside the job."""
+    return job_path.with_name(f"{job_path.name}.engine.log")
+
+
+@contextmanager
+def opened_engine(job: Job, options: EngineOptions, *, seed: int) -> Iterator[Engine]:
+    """Start the engine on the job's model, in the background where it can, and stop it at the end.
+
+    Raises BlendError when the job's results come from another kind of engine.
+    """
+    _refuse_mixture(job, options)
+    arguments = dict(options.arguments)
+    arguments.setdefault("max-model-len", str(job.meta("context_tokens")))
+    engine: Engine
+    if options.name == "sim":
+        engine = _sim(arguments, shape_of(job, arguments, on_cpu=False))
+    else:
+        from blend.core.engines.vllm import EngineSettings, VllmEngine
+
+        model = model_of(job)
+        engine = VllmEngine.start(EngineSettings(model, model, log_path(job.path), arguments, seed))
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _refuse_mixture(job: Job, options: EngineOptions) -> None:
+    others = {run.engine for run in job.runs() if run.results} - {options.name}
+    if others:
+        other = ", ".join(sorted(others))
+        raise BlendError(
+            f"the job has results of the engine `{other}`, not `{options.name}`: "
+            "they would be mixed in one output",
+            hint=f"use `--engine {other}`, or ingest into a new job",
+            exit_code=MISMATCH,
+        )
+
+
+def _sim(arguments: Mapping[str, str | None], shape: ModelShape) -> Engine:
+    from blend.core.engines.sim import SimEngine
+
+    hardware = hardware_preset(SIM_HARDWARE)
+
+    def step_s(prefill_tokens: int, decode_tokens: int, kv_tokens: int) -> float:
+        flops = 2 * (prefill_tokens + decode_tokens) * shape.active_parameters
+        read_bytes = shape.weight_bytes + kv_tokens * shape.kv_bytes_per_token
+        return flops / hardware.flops + read_bytes / hardware.bandwidth_bytes_s
+
+    kv_bytes = _number(arguments, "kv-cache-memory-bytes", 0)
+    capacity = Capacity(
+        kv_tokens=int(kv_bytes / shape.kv_bytes_per_token) or kv_capacity_tokens(hardware, shape),
+        max_sequences=_number(arguments, "max-num-seqs", 1024),
+        step_tokens=_number(arguments, "max-num-batched-tokens", 8192),
+        context_tokens=_number(arguments, "max-model-len", 131_072),
+        block_tokens=_number(arguments, "block-size", 16),
+    )
+    return SimEngine(capacity, step_s=step_s)
+
+
+def _number(arguments: Mapping[str, str | None], name: str, default: int) -> int:
+    value = arguments.get(name)
+    if value is None:
+        return default
+    try:
+        return int(value)
+    except ValueError:
+        raise BlendError(f"`{name}` must be a whole number: {value}") from None

@@ -1,0 +1,135 @@
+"""`blend export`: results and errors as OpenAI batch files, in input order, at any moment."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from blend.cli.console import counted, err, inert
+from blend.cli.options import JobArgument
+from blend.core.errors import BlendError
+from blend.core.results import rejected_line, result_line
+from blend.store.job import Job
+
+OutputOption = Annotated[
+    str, typer.Option("--output", "-o", metavar="OUT", help="Result file, or - for stdout.")
+]
+ErrorsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--errors",
+        metavar="ERR",
+        help="File of failed and rejected requests; OUT with .errors before its suffix if absent.",
+    ),
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """How many lines went where."""
+
+    results: int
+    failures: int
+    rejections: int
+
+
+def errors_path(output: str) -> str:
+    """Return where errors go when the user names no file: ``out.errors.jsonl`` for ``out.jsonl``.
+
+    With results on stdout there is no file to stand beside: errors go to ``errors.jsonl``.
+    """
+    if output == "-":
+        return "errors.jsonl"
+    path = Path(output)
+    return str(path.with_name(f"{path.stem}.errors{path.suffix or '.jsonl'}"))
+
+
+def refuse_outputs(paths: Sequence[str], inputs: Sequence[str], *, overwrite: bool) -> None:
+    """Raise BlendError when writing to *paths* would destroy something or cannot work."""
+    sources = {Path(name).resolve() for name in inputs if name != "-"}
+    for name in (path for path in paths if path != "-"):
+        path = Path(name)
+        if path.resolve() in sources:
+            raise BlendError(f"the output is an input of the job: {name}", hint="name another file")
+        if path.is_dir():
+            raise BlendError(f"the output is a directory: {name}", hint="name a file in it")
+        if not path.resolve().parent.is_dir():
+            parent = path.resolve().parent
+            raise BlendError(f"no such directory: {parent}", hint=f"make it: `mkdir -p {parent}`")
+        if path.exists() and not overwrite:
+            raise BlendError(
+                f"the output exists: {name}", hint="name another file, or add `--overwrite`"
+            )
+    files = [Path(path).resolve() for path in paths if path != "-"]
+    if len(set(files)) < len(files):
+        raise BlendError(f"results and errors would share one file: {files[0]}")
+
+
+@contextmanager
+def replaced(path: str) -> Iterator[BinaryIO]:
+    """Open a file beside *path* that takes its place once it is whole and on disk."""
+    if path == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    beside = Path(f"{path}.partial-{os.getpid()}")
+    try:
+        with beside.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def export(job: Job, output: str, errors: str) -> Exported:
+    """Write every answered row to *output*, every failed row and rejected line to *errors*."""
+    results = failures = rejections = 0
+    with replaced(errors) as error_stream, replaced(output) as stream:
+        for custom_id, completion in job.results():
+            line = result_line(custom_id, completion)
+            if completion.failed:
+                failures += 1
+                error_stream.write(line)
+            else:
+                results += 1
+                stream.write(line)
+        for source, rejection in job.rejected():
+            rejections += 1
+            error_stream.write(rejected_line(source, rejection))
+    return Exported(results, failures, rejections)
+
+
+def print_exported(exported: Exported, output: str, errors: str, *, pending: int) -> None:
+    """Say what an export wrote, and what is not in it yet."""
+    err.print(f"{counted(exported.results)} results: {inert(output)}")
+    missed = exported.failures + exported.rejections
+    if missed:
+        err.print(
+            f"{counted(exported.failures)} failed and {counted(exported.rejections)} rejected: "
+            f"{inert(errors)}"
+        )
+    if pending:
+        err.print(f"{counted(pending)} requests have no result yet and are in neither file")
+
+
+def export_command(
+    job_path: JobArgument,
+    output: OutputOption,
+    errors: ErrorsOption = None,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Write the results so far as OpenAI batch files, in input order."""
+    errors = errors or errors_path(output)
+    with Job.open(job_path) as job:
+        inputs = [source.path for source in job.sources()]
+        refuse_outputs((output, errors), inputs, overwrite=overwrite)
+        exported = export(job, output, errors)
+        print_exported(exported, output, errors, pending=job.counts().pending)

@@ -1,0 +1,263 @@
+"""`blend ingest`: validate request files, render and tokenise them, and keep them in a job."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from blend.cli.check import InputsArgument, MaxLineBytesOption, StrictOption
+from blend.cli.console import counted, err, inert, out, percent, print_json
+from blend.cli.ingest_options import (
+    ChatTemplateOption,
+    JobOption,
+    ModelOption,
+    OnDuplicateOption,
+    RevisionOption,
+    StrictModelOption,
+    TrustRemoteCodeOption,
+)
+from blend.cli.input_files import InputFile, input_files
+from blend.cli.inputs import expand_inputs
+from blend.cli.intake import IntakeRules, OnDuplicate, Taken, take_file
+from blend.cli.job_model import ModelOptions, keep_model, load_for, settled_model
+from blend.cli.options import JsonOption, MaxModelLen
+from blend.cli.reading import reading_progress
+from blend.cli.rejections import RejectionTally, print_notes
+from blend.cli.sharing import opened_sketch, save_sketch
+from blend.cli.survey import Survey, SurveyRules, survey
+from blend.core.errors import SOME_FAILED, USAGE, BlendError
+from blend.core.lines import MAX_LINE_BYTES
+from blend.core.tokenizer import Tokenizer
+from blend.store.job import Job, Source
+
+# What a killed ingest did not save of the sketch is read back from the job.
+SKETCH_EVERY_BATCHES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOptions:
+    """How files are read into a job."""
+
+    model: ModelOptions = field(default_factory=ModelOptions)
+    on_duplicate: OnDuplicate = "reject"
+    strict: bool = False
+    strict_model: bool = False
+    max_line_bytes: int = MAX_LINE_BYTES
+
+
+@dataclass(slots=True)
+class IngestCounts:
+    """What an ingest did, and what the job holds now.
+
+    ``rejected`` counts the lines it rejected, ``rejected_before`` tells that an earlier ingest of
+    the same files had rejected some; ``finished`` names files that were in the job already.
+    ``shared_tokens`` of the job's prompt tokens stand in a prefix that an earlier prompt has too.
+    """
+
+    accepted: int = 0
+    renamed: int = 0
+    tokens: int = 0
+    rejected: RejectionTally = field(default_factory=RejectionTally)
+    rejected_before: bool = False
+    finished: list[str] = field(default_factory=list)
+    job_rows: int = 0
+    job_tokens: int = 0
+    shared_tokens: int = 0
+
+
+def ingest(job_path: Path, inputs: Sequence[str], options: IngestOptions) -> IngestCounts:
+    """Bring every request of the inputs into the job, once; go on where a killed ingest stopped.
+
+    Lines that cannot be used are listed on stderr before a model is loaded, and a model that cannot
+    be loaded is said before anything is written. Raises BlendError.
+    """
+    counts = IngestCounts()
+    with input_files(expand_inputs(inputs)) as files, ExitStack() as stack:
+        job = _opened(job_path, stack) if job_path.exists() else None
+        model = settled_model(job, options.model)
+        fresh = [file for file in files if not _finished(job, file, counts)]
+        if fresh:
+            _look(fresh, options, model)
+            tokenizer = load_for(job, model)
+            job = job or _opened(job_path, stack)
+            keep_model(job, tokenizer, model)
+            _take(job, fresh, counts, tokenizer=tokenizer, options=options)
+        if job is not None:
+            _sum_up(job, files, counts)
+    return counts
+
+
+def _opened(path: Path, stack: ExitStack) -> Job:
+    job = stack.enter_context(Job.open(path, create=True))
+    stack.enter_context(job.lock("ingest"))
+    return job
+
+
+def _finished(job: Job | None, file: InputFile, counts: IngestCounts) -> bool:
+    """Return whether the job has the whole file; say so, or that the file is not what it was."""
+    for source in job.sources() if job else []:
+        if source.head_digest == file.digest and source.complete:
+            err.print(f"already ingested: {inert(file.name)}")
+            counts.finished.append(file.name)
+            return True
+        if source.path == file.name and source.head_digest != file.digest:
+            err.print(
+                f"[bold yellow]warning:[/] {inert(file.name)} has changed since it was ingested; "
+                "the job keeps what it has, and the file is added as a new one"
+            )
+    return False
+
+
+def _look(files: Sequence[InputFile], options: IngestOptions, model: ModelOptions) -> None:
+    """Report what can be rejected without a model; raise BlendError when nothing is left."""
+    rules = SurveyRules(
+        max_line_bytes=options.max_line_bytes,
+        rename_duplicates=options.on_duplicate == "rename",
+        strict=options.strict,
+        only_model=model.model if options.strict_model else None,
+    )
+    found = survey(files, rules)
+    found.rejected.print()
+    print_notes(found.notes)
+    _print_models(found, model)
+    if not found.accepted:
+        names = ", ".join(file.name for file in files)
+        why = f": {len(found.rejected):,} lines rejected" if found.rejected else ""
+        code = SOME_FAILED if found.rejected else USAGE
+        raise BlendError(f"no request to ingest in {names}{why}", exit_code=code)
+
+
+def _print_models(found: Survey, model: ModelOptions) -> None:
+    others = {name: count for name, count in found.models.items() if name != model.model}
+    if others:
+        named = ", ".join(inert(name) for name in list(others)[:3]) + ", …" * (len(others) > 3)
+        err.print(
+            f"[bold yellow]warning:[/] {counted(sum(others.values()), 'requests')} name another "
+            f"model ({named}) and run on {inert(model.model or '')}"
+        )
+
+
+def _take(
+    job: Job,
+    files: Sequence[InputFile],
+    counts: IngestCounts,
+    *,
+    tokenizer: Tokenizer,
+    options: IngestOptions,
+) -> None:
+    rules = IntakeRules(
+        options.max_line_bytes,
+        surveyed=frozenset(file.name for file in files),
+        on_duplicate=options.on_duplicate,
+        strict=options.strict,
+    )
+    sketch = opened_sketch(job)
+    late = RejectionTally()
+    for file in files:
+        source = _source(job, file)
+        with reading_progress(file.name) as show:
+            batches = take_file(job, file, source, tokenizer=tokenizer, rules=rules)
+            for number, taken in enumerate(batches, 1):
+                sketch = sketch.seen(taken.prompts)
+                _count(taken, source, counts, late)
+                show(taken.line)
+                if number % SKETCH_EVERY_BATCHES == 0:
+                    save_sketch(job, sketch)
+    save_sketch(job, sketch)
+    late.print()
+
+
+def _source(job: Job, file: InputFile) -> Source:
+    """Return the file's source in the job, under the name it had when it was begun."""
+    begun = (s.path for s in job.sources() if s.head_digest == file.digest)
+    source = job.open_source(next(begun, file.name), size=file.size, head_digest=file.digest)
+    if source.line:
+        err.print(f"going on with {inert(file.name)} after line {counted(source.line)}")
+    return source
+
+
+def _count(taken: Taken, source: Source, counts: IngestCounts, late: RejectionTally) -> None:
+    counts.accepted += len(taken.prompts)
+    counts.tokens += sum(map(len, taken.prompts))
+    counts.renamed += taken.renamed
+    for rejection in (*taken.early, *taken.late):
+        counts.rejected.add(source.path, rejection)
+    for rejection in taken.late:
+        late.add(source.path, rejection)
+
+
+def _sum_up(job: Job, files: Sequence[InputFile], counts: IngestCounts) -> None:
+    sketch = opened_sketch(job)
+    counts.job_rows, counts.job_tokens = sketch.prompts, sketch.tokens
+    counts.shared_tokens = sketch.shared_tokens
+    digests = {file.digest for file in files}
+    names = {source.path for source in job.sources() if source.head_digest in digests}
+    counts.rejected_before = any(path in names for path, _ in job.rejected())
+
+
+def ingest_command(
+    inputs: InputsArgument,
+    job: JobOption,
+    model: ModelOption = None,
+    revision: RevisionOption = None,
+    max_model_len: MaxModelLen = None,
+    chat_template: ChatTemplateOption = None,
+    trust_remote_code: TrustRemoteCodeOption = False,
+    on_duplicate: OnDuplicateOption = "reject",
+    strict: StrictOption = False,
+    strict_model: StrictModelOption = False,
+    max_line_bytes: MaxLineBytesOption = MAX_LINE_BYTES,
+    json: JsonOption = False,
+) -> None:
+    """Validate request files, tokenise them with the model's tokenizer, and keep them in a job."""
+    options = IngestOptions(
+        model=ModelOptions(
+            model=model,
+            revision=revision,
+            chat_template=chat_template.read_text() if chat_template else None,
+            trust_remote_code=trust_remote_code,
+            max_model_len=max_model_len,
+        ),
+        on_duplicate=on_duplicate,
+        strict=strict,
+        strict_model=strict_model,
+        max_line_bytes=max_line_bytes,
+    )
+    counts = ingest(job, inputs, options)
+    print_json(_document(counts)) if json else print_ingested(counts)
+    if counts.rejected or counts.rejected_before:
+        raise typer.Exit(SOME_FAILED)
+    err.print(f"next: `blend plan {inert(str(job))}`")
+
+
+def print_ingested(counts: IngestCounts, to: Console = out) -> None:
+    """Write what an ingest did."""
+    to.print(f"accepted: {counted(counts.accepted)}")
+    to.print(f"rejected: {counted(len(counts.rejected))}")
+    for reason, count in counts.rejected.counts.most_common():
+        to.print(f"  {inert(reason)}: {counted(count)}")
+    if counts.renamed:
+        to.print(f"renamed: {counted(counts.renamed)}")
+    share = counts.shared_tokens / max(counts.job_tokens, 1)
+    to.print(f"requests in the job: {counted(counts.job_rows)}")
+    to.print(f"prompt tokens: {counted(counts.job_tokens)}")
+    to.print(f"shared prefix: {counted(counts.shared_tokens)} tokens ({percent(share)})")
+
+
+def _document(counts: IngestCounts) -> dict[str, object]:
+    return {
+        "accepted": counts.accepted,
+        "rejected": len(counts.rejected),
+        "renamed": counts.renamed,
+        "prompt_tokens": counts.tokens,
+        "already_ingested": counts.finished,
+        "rejections": counts.rejected.summary(),
+        "job": {
+            "requests": counts.job_rows,
+            "prompt_tokens": counts.job_tokens,
+            "shared_tokens": counts.shared_tokens,
+        },
+    }

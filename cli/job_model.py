@@ -1,0 +1,81 @@
+"""Which model is a job for? The first ingest says it, the job keeps it, later ones compare it."""
+
+from dataclasses import dataclass, replace
+
+from blend.core.errors import MISMATCH, BlendError
+from blend.core.tokenizer import Tokenizer, load_tokenizer
+from blend.store.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The model that requests are rendered for; ``chat_template`` is a template's text."""
+
+    model: str | None = None
+    revision: str | None = None
+    chat_template: str | None = None
+    trust_remote_code: bool = False
+    max_model_len: int | None = None
+
+
+def settled_model(job: Job | None, asked: ModelOptions) -> ModelOptions:
+    """Return *asked*, completed by what the job was made with; raise BlendError without a model."""
+    stored = (job.meta("options") if job else None) or {}
+    if asked.model is None and "model" not in stored:
+        raise BlendError(
+            "a new job needs a model", hint="add `--model`, a folder or a name of the hub"
+        )
+    # Consent to run a model's code is not inherited: the job may be someone else's.
+    return replace(
+        asked,
+        model=asked.model or stored.get("model"),
+        revision=asked.revision or stored.get("revision"),
+        chat_template=asked.chat_template or stored.get("chat_template"),
+        max_model_len=asked.max_model_len or stored.get("max_model_len"),
+    )
+
+
+def load_for(job: Job | None, options: ModelOptions) -> Tokenizer:
+    """Load the tokenizer; raise BlendError when it is not the one of the rows in the job."""
+    if options.model is None:
+        raise ValueError("options are not settled")
+    tokenizer = load_tokenizer(
+        options.model,
+        revision=options.revision,
+        chat_template=options.chat_template,
+        trust_remote_code=options.trust_remote_code,
+        max_model_len=options.max_model_len,
+    )
+    if job is not None and len(job):
+        _compare(job, tokenizer)
+    return tokenizer
+
+
+def keep_model(job: Job, tokenizer: Tokenizer, options: ModelOptions) -> None:
+    """Write down in the job which model its requests are rendered for."""
+    job.set_meta(
+        model=tokenizer.model,
+        served_model=options.model,
+        context_tokens=tokenizer.context_tokens,
+        fingerprint=tokenizer.fingerprint,
+        model_config=tokenizer.config,
+        options={
+            "model": tokenizer.model,
+            "revision": options.revision,
+            "chat_template": options.chat_template,
+            "max_model_len": options.max_model_len,
+        },
+    )
+
+
+def _compare(job: Job, tokenizer: Tokenizer) -> None:
+    now = {**tokenizer.fingerprint, "context_tokens": tokenizer.context_tokens}
+    then = {**(job.meta("fingerprint") or {}), "context_tokens": job.meta("context_tokens")}
+    for name, value in now.items():
+        if then.get(name) != value:
+            raise BlendError(
+                f"the job was ingested with another {name.replace('_', ' ')}: "
+                f"{then.get(name)}, now {value}: {job.path}",
+                hint="ingest into a new job",
+                exit_code=MISMATCH,
+            )

@@ -1,0 +1,100 @@
+"""The options that several commands share, under vLLM's own names where vLLM has one."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from blend.core.errors import BlendError
+
+EngineName = Literal["vllm", "sim"]
+
+JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead.")]
+MaxModelLen = Annotated[int | None, typer.Option(min=1, help="Context length in tokens.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of sampling and of the random order.")]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Which engine runs the job, and its arguments under vLLM's names (None: a bare flag)."""
+
+    name: EngineName
+    arguments: Mapping[str, str | None]
+
+
+def _engine_options(
+    engine: Annotated[
+        EngineName, typer.Option(help="vllm, or sim: made-up answers in virtual time.")
+    ] = "vllm",
+    max_model_len: MaxModelLen = None,
+    tensor_parallel_size: Annotated[
+        int | None,
+        typer.Option("--tensor-parallel-size", "-tp", min=1, help="GPUs that share one model."),
+    ] = None,
+    gpu_memory_utilization: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Share of the GPU memory to use.")
+    ] = None,
+    kv_cache_memory_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Bytes of the KV cache, exactly.")
+    ] = None,
+    max_num_seqs: Annotated[
+        int | None, typer.Option(min=1, help="Sequences in one step at most.")
+    ] = None,
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens in one step at most.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Data type of the weights.")] = None,
+    engine_arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=VALUE]",
+            help="Any other option of `vllm serve`, without its dashes; may be repeated.",
+        ),
+    ] = None,
+) -> EngineOptions:
+    """Collect the engine's arguments: those with a name here, then the repeated ones."""
+    named = {
+        "max-model-len": max_model_len,
+        "tensor-parallel-size": tensor_parallel_size,
+        "gpu-memory-utilization": gpu_memory_utilization,
+        "kv-cache-memory-bytes": kv_cache_memory_bytes,
+        "max-num-seqs": max_num_seqs,
+        "max-num-batched-tokens": max_num_batched_tokens,
+        "dtype": dtype,
+    }
+    arguments = {name: str(value) for name, value in named.items() if value is not None}
+    return EngineOptions(engine, arguments | dict(_argument(text) for text in engine_arg or []))
+
+
+def _argument(text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    name = name.lstrip("-").replace("_", "-")
+    if not name:
+        raise BlendError(f"`--engine-arg` has no name: {text}", hint="write it as name=value")
+    return name, value if equals else None
+
+
+def takes_engine(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of the engine; it receives them as ``options``."""
+    ours = inspect.signature(_engine_options, eval_str=True).parameters
+    theirs = inspect.signature(command, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        engine = {name: given.pop(name) for name in ours}
+        command(**given, options=_engine_options(**engine))
+
+    kept = [parameter for name, parameter in theirs.items() if name != "options"]
+    merged = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in (*kept, *ours.values())
+    ]
+    with_options.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {p.name: p.annotation for p in merged}
+    del with_options.__wrapped__
+    return with_options

@@ -1,0 +1,82 @@
+"""Tell a person which lines were rejected, and why, without flooding the terminal."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from blend.cli.console import counted, err, inert
+from blend.core.draft import Note, Reason, Rejection
+
+_SHOWN_OF_A_REASON = 20
+
+_NOTE_WORDS: dict[Note, str] = {
+    "custom_id generated": "had no custom_id and got `line-<n>`",
+    "custom_id converted": "had a number as custom_id; it is now a string",
+    "custom_id long": "have a custom_id of more than 256 characters",
+}
+
+
+def shown_source(source: str) -> str:
+    """Return what a person calls an input: its path, or ``stdin`` for ``-``."""
+    return "stdin" if source == "-" else source
+
+
+def place(source: str, rejection: Rejection) -> str:
+    """Return ``file:line:column`` of a rejection."""
+    return f"{shown_source(source)}:{rejection.line}:{rejection.column}"
+
+
+@dataclass(slots=True)
+class RejectionTally:
+    """Rejections counted by reason, with the first few of each kept whole."""
+
+    shown_of_a_reason: int = _SHOWN_OF_A_REASON
+    counts: Counter[Reason] = field(default_factory=Counter)
+    examples: dict[Reason, list[tuple[str, Rejection]]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.counts.total()
+
+    def add(self, source: str, rejection: Rejection) -> None:
+        """Count one rejection of a line of ``source``."""
+        self.counts[rejection.reason] += 1
+        kept = self.examples.setdefault(rejection.reason, [])
+        if len(kept) < self.shown_of_a_reason:
+            kept.append((source, rejection))
+
+    def print(self) -> None:
+        """List the rejections on stderr, by reason, the most frequent first."""
+        for reason, count in self.counts.most_common():
+            for source, rejection in self.examples[reason]:
+                where = inert(place(source, rejection))
+                err.print(f"{where}: {inert(reason)}: {inert(rejection.message)}")
+            more = count - len(self.examples[reason])
+            if more:
+                err.print(f"… and {counted(more)} more: {inert(reason)}")
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Return counts and examples by reason, for ``--json``."""
+        return [
+            {
+                "reason": reason,
+                "count": count,
+                "examples": [
+                    {
+                        "file": shown_source(source),
+                        "line": rejection.line,
+                        "column": rejection.column,
+                        "message": rejection.message,
+                        "custom_id": rejection.custom_id,
+                    }
+                    for source, rejection in self.examples[reason]
+                ],
+            }
+            for reason, count in self.counts.most_common()
+        ]
+
+
+def print_notes(notes: Counter[Note]) -> None:
+    """Warn on stderr of what was done to accepted lines, with counts."""
+    for note, count in notes.items():
+        lines = "1 line" if count == 1 else counted(count, "lines")
+        err.print(f"[bold yellow]warning:[/] {lines} {inert(_NOTE_WORDS[note])}")

@@ -1,0 +1,131 @@
+"""`blend status`: how far a job is, and what went wrong in it."""
+
+from dataclasses import asdict
+
+from blend.cli.console import counted, inert, out, percent, print_json, shortened, table
+from blend.cli.options import JobArgument, JsonOption
+from blend.store.job import Counts, Job
+
+
+def status_command(job_path: JobArgument, as_json: JsonOption = False) -> None:
+    """Say how far a job is: rows answered, failed and left, rejected lines, failures by cause."""
+    with Job.open(job_path) as job:
+        if as_json:
+            print_json(status_document(job))
+            return
+        counts = job.counts()
+        out.print(f"{inert(str(job_path))}: {state(job, counts)}")
+        out.print(rows_line(counts))
+        if counts.prompt_tokens:
+            out.print(tokens_line(counts))
+        _print_failures(job)
+        out.print(f"next: `{next_command(job, counts)}`", markup=False)
+
+
+def status_document(job: Job) -> dict[str, object]:
+    """Return the job as OpenAI's batch object, with its failures grouped by cause."""
+    counts = job.counts()
+    return {
+        "object": "batch",
+        "id": job.path.name,
+        "status": state(job, counts),
+        "request_counts": {
+            "total": counts.total,
+            "completed": counts.answered,
+            "failed": counts.failed,
+        },
+        "pending": counts.pending,
+        "running": counts.running,
+        "truncated": counts.truncated,
+        "rejected": counts.rejected,
+        "usage": {
+            "prompt_tokens": counts.prompt_tokens,
+            "completion_tokens": counts.output_tokens,
+            "total_tokens": counts.prompt_tokens + counts.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": counts.cached_tokens},
+        },
+        "failures": [group._asdict() for group in job.failures()],
+        "rejections": [group._asdict() for group in job.rejections_by_reason()],
+        "runs": [asdict(run) for run in job.runs()],
+    }
+
+
+def state(job: Job, counts: Counts) -> str:
+    """Return the status that OpenAI's batch object would have."""
+    if not counts.total:
+        return "failed" if counts.rejected else "validating"
+    if not counts.pending and not counts.running:
+        return "completed"
+    return "in_progress" if job.plan() or job.executed() else "validating"
+
+
+def next_command(job: Job, counts: Counts) -> str:
+    """Return the command that takes the job further."""
+    name = str(job.path)
+    if not counts.total or any(not source.complete for source in job.sources()):
+        return f"blend ingest FILE --job {name}"
+    if not counts.pending and not counts.running:
+        return f"blend export {name} -o OUT"
+    if job.plan() is None:
+        return f"blend plan {name}"
+    return f"blend execute {name}" + (" --resume" if job.executed() else "")
+
+
+def rows_line(counts: Counts) -> str:
+    """Return how many rows are where."""
+    parts = [f"{counted(counts.answered)} of {counted(counts.total)} answered"]
+    for number, what in (
+        (counts.failed, "failed"),
+        (counts.running, "running"),
+        (counts.pending, "pending"),
+        (counts.truncated, "cut at max_tokens"),
+        (counts.rejected, "lines rejected"),
+    ):
+        if number:
+            parts.append(f"{counted(number)} {what}")
+    return ", ".join(parts)
+
+
+def tokens_line(counts: Counts) -> str:
+    """Return the tokens that the results took."""
+    return (
+        f"{counted(counts.prompt_tokens)} prompt tokens "
+        f"({percent(counts.cached_tokens / counts.prompt_tokens)} from the cache), "
+        f"{counted(counts.output_tokens)} output tokens"
+    )
+
+
+def _print_failures(job: Job) -> None:
+    failures = job.failures()
+    if failures:
+        out.print(
+            table(
+                ("failed", "status", "cause", "for example"),
+                (
+                    (
+                        counted(group.rows),
+                        str(group.status_code),
+                        inert(shortened(group.message, 60)),
+                        inert(shortened(group.custom_id, 30)),
+                    )
+                    for group in failures
+                ),
+                numbers={0, 1},
+            )
+        )
+    rejections = job.rejections_by_reason()
+    if rejections:
+        out.print(
+            table(
+                ("rejected", "reason", "first at"),
+                (
+                    (
+                        counted(group.lines),
+                        inert(group.reason),
+                        inert(f"{group.path}:{group.line}:{group.column}"),
+                    )
+                    for group in rejections
+                ),
+                numbers={0},
+            )
+        )

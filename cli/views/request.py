@@ -1,0 +1,113 @@
+"""One request: what it asks, where the plan puts it and why, and its result."""
+
+from typing import Any
+
+import orjson
+
+from blend.cli.console import counted, inert, out, percent, shortened
+from blend.cli.views.schedule import number
+from blend.core.completion import Completion
+from blend.core.errors import BlendError
+from blend.core.schedule import LEFT
+from blend.store.job import Job, Place
+
+TEXT_WIDTH = 600
+
+
+def _row(job: Job, custom_id: str) -> int:
+    row = job.find(custom_id)
+    if row is None:
+        raise BlendError(
+            f"no request of this job has the custom_id: {custom_id}",
+            hint=f"`blend show {job.path} schedule` names some",
+        )
+    return row
+
+
+def document(job: Job, custom_id: str) -> dict[str, object]:
+    """Return the request, its place and its result as JSON values."""
+    row = _row(job, custom_id)
+    request, place, result = job.request(row), job.place(row), job.result(row)
+    source, line = job.origin(row)
+    return {
+        "custom_id": custom_id,
+        "row": row,
+        "source": source,
+        "line": line,
+        "endpoint": request.endpoint,
+        "body": _parsed(request.body),
+        "prompt_tokens": len(request.prompt),
+        "max_tokens": request.max_tokens,
+        "sequences": request.sequences,
+        "place": place._asdict() if place else None,
+        "attempts": job.attempts(row),
+        "result": _result(result) if result else None,
+    }
+
+
+def _result(result: Completion) -> dict[str, object]:
+    return {
+        "status_code": result.status_code,
+        "finish_reason": result.finish_reason,
+        "prompt_tokens": result.prompt_tokens,
+        "completion_tokens": result.completion_tokens,
+        "cached_tokens": result.cached_tokens,
+        "body": _parsed(result.body),
+    }
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body.decode(errors="replace")
+
+
+def draw(job: Job, custom_id: str) -> None:
+    """Print the request's figures, its place with the reason, and its answer."""
+    row = _row(job, custom_id)
+    request, place, result = job.request(row), job.place(row), job.result(row)
+    source, line = job.origin(row)
+    out.print(f"[bold]{inert(custom_id)}[/], row {counted(row)}, {inert(f'{source}:{line}')}")
+    sequences = f", {request.sequences} sequences" if request.sequences > 1 else ""
+    out.print(
+        f"{request.endpoint}, {counted(len(request.prompt))} prompt tokens, "
+        f"at most {counted(request.max_tokens)} output tokens{sequences}"
+    )
+    if place:
+        out.print(_why(place, len(request.prompt)))
+    if result is None:
+        out.print("no result yet")
+        return
+    out.print(
+        f"status {result.status_code}, {result.finish_reason or 'not finished'}: "
+        f"{counted(result.completion_tokens)} output tokens, "
+        f"{counted(result.cached_tokens)} prompt tokens from the cache"
+    )
+    out.print("")
+    for paragraph in answer_text(result).splitlines():
+        out.print(inert(shortened(paragraph, TEXT_WIDTH)))
+
+
+def _why(place: Place, prompt_tokens: int) -> str:
+    shared = 1 - place.uncached_tokens / max(prompt_tokens, 1)
+    bound = "compute-bound" if place.side == LEFT else "memory-bound"
+    end = "left" if place.side == LEFT else "right"
+    return (
+        f"position {counted(place.position)} on the {end}, {bound} side: "
+        f"density {number(place.density)}, {percent(shared)} of the prompt shared with rows "
+        f"before it, {counted(place.expected_tokens)} output tokens expected"
+    )
+
+
+def answer_text(result: Completion) -> str:
+    """Return the text of a result's first choice, or its error message."""
+    body = _parsed(result.body)
+    match body:
+        case {"choices": [{"message": {"content": str(text)}}, *_]}:
+            return text
+        case {"choices": [{"text": str(text)}, *_]}:
+            return text
+        case {"error": {"message": str(text)}} | {"message": str(text)}:
+            return text
+    return result.body.decode(errors="replace")

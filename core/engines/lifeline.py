@@ -1,0 +1,46 @@
+"""Tie a process to its parent, so that no engine process outlives whoever started it.
+
+Linux can kill a process the moment its parent dies, even by SIGKILL and even while the process
+is stuck in native code. The tie is to the parent's *thread*: only a process started by a thread
+that lives as long as its parent, the main thread, may be tied. Elsewhere these functions do
+nothing, and the watch on the pipe is all there is.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+
+_PR_SET_PDEATHSIG = 1
+
+
+def tie_to_parent(parent_pid: int) -> None:
+    """Die by SIGKILL when the process *parent_pid*, our parent, dies; at once if it already has."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent may have died before the tie was made.
+    if os.getppid() != parent_pid:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tie_forked_children(close_fd: int) -> None:
+    """Tie every process that the main thread forks from now on, and close *close_fd* in it.
+
+    A copy of our end of the pipe in a child would keep the other end from seeing us die.
+    """
+    forker: list[int] = []
+
+    def before() -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        forker[:] = [os.getpid()] if is_main else []
+
+    def after_in_child() -> None:
+        with contextlib.suppress(OSError):
+            os.close(close_fd)
+        if forker:
+            tie_to_parent(forker[0])
+
+    os.register_at_fork(before=before, after_in_child=after_in_child)

@@ -1,0 +1,150 @@
+"""What the simulated engine makes of a request, and the response objects it gives back.
+
+A body is a valid OpenAI response object of the request's endpoint, apart from its text, which says
+that it is simulated.
+"""
+
+import math
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from blend.core.completion import Completion
+from blend.core.engines import Capacity
+from blend.core.request import Request
+
+MODEL = "blend-sim"
+
+
+def hashed_length(request: Request) -> int:
+    """Return output tokens that depend on custom_id and max_tokens alone.
+
+    Over many ids: exponential with a mean of a third of max_tokens, cut at max_tokens.
+    """
+    digest = blake2b(request.custom_id.encode(), digest_size=8).digest()
+    uniform = int.from_bytes(digest) / 2**64
+    tokens = 1 + int(-math.log1p(-min(uniform, 0.9999)) * request.max_tokens / 3)
+    return min(tokens, request.max_tokens)
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One request inside the engine: ``copies`` sequences of each of its prompts."""
+
+    request: Request
+    prompts: list[npt.NDArray[np.uint32]]
+    outputs: list[int]
+    copies: int
+    limits: list[int]
+    unfinished: int
+    cached_tokens: int = 0
+    started_s: float | None = None
+
+    def admit(self, *, cached_tokens: int, now_s: float) -> None:
+        """Note that one of its sequences has been admitted."""
+        self.cached_tokens += cached_tokens
+        if self.started_s is None:
+            self.started_s = now_s
+
+    def finish(self) -> bool:
+        """Note that one of its sequences has finished; tell whether it was the last."""
+        self.unfinished -= 1
+        return not self.unfinished
+
+
+def work_of(request: Request, *, output_tokens: int, context_tokens: int) -> Work:
+    """Return the sequences of a request, each at most as long as max_tokens and context allow."""
+    count = _prompt_count(request)
+    # Where the prompts of a list end is not known here; equal parts weigh the same.
+    prompts = np.array_split(request.prompt, count)
+    limits = [min(request.max_tokens, context_tokens - len(prompt)) for prompt in prompts]
+    outputs = [max(min(output_tokens, limit), 1) for limit in limits]
+    return Work(
+        request, prompts, outputs, request.sequences // count, limits, unfinished=request.sequences
+    )
+
+
+def _prompt_count(request: Request) -> int:
+    if request.sequences == 1 or request.endpoint != "/v1/completions":
+        return 1
+    prompt = orjson.loads(request.body).get("prompt")
+    several = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
+    return len(prompt) if several and request.sequences % len(prompt) == 0 else 1
+
+
+def refusal(work: Work, *, capacity: Capacity, cache_tokens: int) -> Completion | None:
+    """Return the error of a request that can never run here, or None."""
+    for prompt, output in zip(work.prompts, work.outputs, strict=True):
+        if not len(prompt):
+            return _refused(work, "the prompt is empty")
+        if len(prompt) >= capacity.context_tokens:
+            return _refused(
+                work,
+                f"this model's maximum context length is {capacity.context_tokens} tokens, "
+                f"and the prompt has {len(prompt)}",
+            )
+        if len(prompt) + output - 1 > cache_tokens:
+            return _refused(
+                work,
+                f"the prompt has {len(prompt)} tokens and the answer {output}, "
+                f"but the whole KV cache holds {cache_tokens}",
+            )
+    return None
+
+
+def _refused(work: Work, message: str) -> Completion:
+    error = {"message": message, "type": "BadRequestError", "param": None, "code": 400}
+    return Completion(
+        row=work.request.row,
+        status_code=400,
+        body=orjson.dumps({"error": error}),
+        prompt_tokens=len(work.request.prompt),
+    )
+
+
+def answer(work: Work, *, now_s: float) -> Completion:
+    """Return the completion of a request whose sequences have all finished."""
+    prompt_tokens = len(work.request.prompt)
+    output_tokens = sum(work.outputs) * work.copies
+    cut = any(output >= limit for output, limit in zip(work.outputs, work.limits, strict=True))
+    usage = {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": output_tokens,
+        "total_tokens": prompt_tokens + output_tokens,
+        "prompt_tokens_details": {"cached_tokens": work.cached_tokens},
+    }
+    return Completion(
+        row=work.request.row,
+        status_code=200,
+        body=orjson.dumps(_response(work, created=int(now_s)) | {"usage": usage}),
+        finish_reason="length" if cut else "stop",
+        prompt_tokens=prompt_tokens,
+        completion_tokens=output_tokens,
+        cached_tokens=work.cached_tokens,
+        started=now_s if work.started_s is None else work.started_s,
+        finished=now_s,
+    )
+
+
+def _response(work: Work, *, created: int) -> dict[str, object]:
+    chat = work.request.endpoint == "/v1/chat/completions"
+    choices: list[dict[str, object]] = []
+    for output, limit in zip(work.outputs, work.limits, strict=True):
+        text = f"[simulated answer of {output} tokens]"
+        content: dict[str, object] = (
+            {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+        )
+        reason = "length" if output >= limit else "stop"
+        for _ in range(work.copies):
+            outcome = {"logprobs": None, "finish_reason": reason}
+            choices.append({"index": len(choices)} | content | outcome)
+    return {
+        "id": f"{'chatcmpl' if chat else 'cmpl'}-sim-{work.request.row}",
+        "object": "chat.completion" if chat else "text_completion",
+        "created": created,
+        "model": MODEL,
+        "choices": choices,
+    }

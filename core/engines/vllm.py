@@ -1,0 +1,232 @@
+"""vLLM as an engine: its own OpenAI serving layer, in a process of its own.
+
+The engine starts while the caller does something else, and everything it started ends with the
+caller, whichever way that ends. This side imports neither torch nor vLLM.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+
+from blend.core.engines import Capacity, EngineDied, StepReport
+from blend.core.engines.vllm_log import EngineLog
+from blend.core.engines.vllm_messages import Close, Died, Moved, Ready, Refused, Start, Work
+from blend.core.errors import RESUMABLE, BlendError
+from blend.core.request import Request
+
+_LEAVE_S = 2.0
+_GROUP_LEAVE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What to start.
+
+    ``arguments`` are in vLLM's own flag names (``max-model-len``, ``kv_cache_memory_bytes``), None
+    for a flag without value; what is not named has blend's defaults, then vLLM's. The output of
+    vLLM is appended to ``log_path``.
+    """
+
+    model: str
+    served_model_name: str
+    log_path: Path
+    arguments: Mapping[str, str | None] = field(default_factory=dict)
+    seed: int | None = None
+
+
+class VllmEngine:
+    """An Engine of one vLLM instance; starts at once, in the background."""
+
+    def __init__(
+        self, host: subprocess.Popen[bytes], pipe: Connection, log: EngineLog, sockets: Path
+    ):
+        self._host = host
+        self._pipe = pipe
+        self._log = log
+        self._sockets = sockets
+        self._ready: Ready | None = None
+        self._submitted = 0
+        self._ended = False
+
+    @classmethod
+    def start(cls, settings: EngineSettings) -> "VllmEngine":
+        """Start the engine's process and return without waiting for it."""
+        settings.log_path.parent.mkdir(parents=True, exist_ok=True)
+        sockets = Path(tempfile.mkdtemp(prefix="blend-"))
+        log = EngineLog.after(settings.log_path)
+        ours, theirs = Pipe()
+        with settings.log_path.open("ab") as output:
+            host = subprocess.Popen(
+                _host_command(theirs.fileno(), sockets),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=_environment(settings, os.environ),
+                pass_fds=[theirs.fileno()],
+                # The host leads a process group, to be killed as one, out of Ctrl-C's reach.
+                start_new_session=True,
+            )
+        theirs.close()
+        engine = cls(host, ours, log, sockets)
+        engine._send(
+            Start(
+                settings.model,
+                settings.served_model_name,
+                tuple(settings.arguments.items()),
+                settings.seed,
+            )
+        )
+        return engine
+
+    def wait_ready(self, timeout_s: float | None = None) -> bool:
+        """Wait until the engine runs, but no longer than *timeout_s*; say whether it does.
+
+        Raises BlendError when vLLM refuses to start, EngineDied when it died while starting.
+        """
+        if self._ready is None and self._pipe.poll(timeout_s):
+            self._ready = self._first_message()
+        return self._ready is not None
+
+    @property
+    def capacity(self) -> Capacity:
+        """What the engine can hold; waits until it runs."""
+        return self._running().capacity
+
+    @property
+    def version(self) -> str:
+        """The version of vLLM; waits until the engine runs."""
+        return self._running().vllm_version
+
+    @property
+    def pid(self) -> int:
+        """The process that leads the engine's process group."""
+        return self._host.pid
+
+    def submit(self, request: Request) -> None:
+        """Queue one request behind those submitted before it."""
+        self._submitted += request.sequences
+        self._send(Work(request.row, request.endpoint, request.body, request.sequences))
+
+    def step(self) -> StepReport:
+        """Block until something moved, and say what; raise EngineDied when the engine is gone."""
+        self._running()
+        moved = [self._receive()]
+        while self._pipe.poll():
+            moved.append(self._receive())
+        # What is still in the pipe waits too.
+        unseen = self._submitted - moved[-1].received
+        return _total([m.report for m in moved], waiting=moved[-1].report.waiting + unseen)
+
+    def close(self) -> None:
+        """Stop the engine and every process of it; requests in flight are dropped."""
+        with contextlib.suppress(OSError):
+            self._pipe.send(Close())
+        self._end()
+        self._pipe.close()
+
+    def _running(self) -> Ready:
+        self.wait_ready()
+        assert self._ready is not None
+        return self._ready
+
+    def _first_message(self) -> Ready:
+        message = self._message()
+        if isinstance(message, Ready):
+            return message
+        self._end()
+        if isinstance(message, Refused) and message.by_arguments:
+            raise BlendError(f"vLLM does not accept its arguments: {message.reason}")
+        reason = message.reason if isinstance(message, Refused) else "it ended"
+        raise BlendError(
+            f"vLLM did not start: {self._log.cause() or reason}",
+            hint=f"its output is in `{self._log.path}`",
+            exit_code=RESUMABLE,
+        )
+
+    def _receive(self) -> Moved:
+        message = self._message()
+        if isinstance(message, Moved):
+            return message
+        raise self._died(message.reason if isinstance(message, Died) else "unexpected message")
+
+    def _message(self) -> object:
+        try:
+            return self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise self._died("its process is gone") from error
+
+    def _send(self, message: Start | Work) -> None:
+        try:
+            self._pipe.send(message)
+        except OSError as error:
+            raise self._died("its process is gone") from error
+
+    def _died(self, reason: str) -> EngineDied:
+        self._end()
+        return EngineDied(f"vLLM died: {reason}\n{self._log.tail()}")
+
+    def _end(self) -> None:
+        """See to it that no process of the engine is left."""
+        if self._ended:
+            return
+        self._ended = True
+        # What leaves by itself takes its shared memory with it.
+        if self._ready is None or not self._left_by_itself():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._host.pid, signal.SIGKILL)
+            self._host.wait()
+        shutil.rmtree(self._sockets, ignore_errors=True)
+
+    def _left_by_itself(self) -> bool:
+        try:
+            self._host.wait(_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            return False
+        deadline = time.monotonic() + _GROUP_LEAVE_S
+        with contextlib.suppress(ProcessLookupError):
+            while time.monotonic() < deadline:
+                os.killpg(self._host.pid, 0)
+                time.sleep(0.01)
+            return False
+        return True
+
+
+def _host_command(pipe_number: int, sockets: Path) -> list[str]:
+    # A tie is to the thread that starts the process: a passing thread must not be tied to.
+    tied_to = os.getpid() if threading.current_thread() is threading.main_thread() else 0
+    module = "blend.core.engines.vllm_host"
+    return [sys.executable, "-P", "-m", module, str(pipe_number), str(tied_to), str(sockets)]
+
+
+def _environment(settings: EngineSettings, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the host's environment; what the user has set stays."""
+    defaults = {"VLLM_NO_USAGE_STATS": "1"}
+    if Path(settings.model).is_dir():
+        defaults["HF_HUB_OFFLINE"] = "1"
+    return defaults | dict(inherited)
+
+
+def _total(reports: Sequence[StepReport], *, waiting: int) -> StepReport:
+    """Return *reports* as one: the counts summed, the gauges of the last."""
+    return StepReport(
+        completions=tuple(c for report in reports for c in report.completions),
+        running=reports[-1].running,
+        waiting=waiting,
+        kv_tokens=reports[-1].kv_tokens,
+        steps=sum(report.steps for report in reports),
+        prefill_tokens=sum(report.prefill_tokens for report in reports),
+        decode_tokens=sum(report.decode_tokens for report in reports),
+        cached_tokens=sum(report.cached_tokens for report in reports),
+        preemptions=sum(report.preemptions for report in reports),
+        seconds=sum(report.seconds for report in reports),
+    )

@@ -1,0 +1,228 @@
+"""Everything of vLLM that blend touches, in one place: its modules move between releases.
+
+Imported in the host process alone. The serving layer is built by vLLM's own server code, so that
+every field of a request means what it means to `vllm serve`.
+"""
+
+import json
+from argparse import Namespace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NoReturn
+
+from blend.core.engines import Capacity
+from blend.core.request import Endpoint
+
+# vLLM's objects. Its annotations change as freely as its module paths.
+Engine = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """How vLLM answers one endpoint: parse a body into a request, then answer the request."""
+
+    parse: Callable[[dict[str, Any]], Any]
+    answer: Callable[[Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response or an error object as JSON, and what its usage says."""
+
+    status_code: int
+    body: bytes
+    finish_reason: str | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStep:
+    """One step of the engine: the requests after it, and the tokens it computed."""
+
+    running: int
+    waiting: int
+    kv_usage: float
+    prefill_tokens: int
+    decode_tokens: int
+    cached_tokens: int
+    preemptions: int
+
+
+def _module(name: str, *older_names: str) -> Any:
+    """Import the module that this release of vLLM has under one of the names."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        if not older_names:
+            raise
+        return _module(*older_names)
+
+
+def version() -> str:
+    """Return the version of the installed vLLM."""
+    return str(_module("vllm.version").__version__)
+
+
+def on_cpu() -> bool:
+    """Whether vLLM will run on the CPU."""
+    return bool(_module("vllm.platforms").current_platform.is_cpu())
+
+
+def parse_command_line(words: Sequence[str]) -> Namespace:
+    """Parse the arguments of `vllm serve`; raise ValueError with the parser's own message."""
+    arguments = _module("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
+    parser = arguments.make_arg_parser(
+        _module("vllm.utils.argparse_utils").FlexibleArgumentParser()
+    )
+    parser.error = _raise_value_error
+    args = parser.parse_args(list(words))
+    arguments.validate_parsed_serve_args(args)
+    if getattr(args, "tool_parser_plugin", None):
+        parsers = _module("vllm.tool_parsers", "vllm.entrypoints.openai.tool_parsers")
+        parsers.ToolParserManager.import_tool_parser(args.tool_parser_plugin)
+    if getattr(args, "reasoning_parser_plugin", None):
+        parsers = _module("vllm.reasoning")
+        parsers.ReasoningParserManager.import_reasoning_parser(args.reasoning_parser_plugin)
+    return Namespace(**vars(args))
+
+
+def _raise_value_error(message: str) -> NoReturn:
+    raise ValueError(message)
+
+
+def start_engine(args: Namespace, *, observe: Callable[[EngineStep], None]) -> Engine:
+    """Start vLLM's asynchronous engine; *observe* sees each of its steps."""
+    return _module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(
+        _module("vllm.engine.arg_utils").AsyncEngineArgs.from_cli_args(args),
+        usage_context=_module("vllm.usage.usage_lib").UsageContext.OPENAI_BATCH_RUNNER,
+        stat_loggers=[_step_observer(observe)],
+    )
+
+
+def _step_observer(observe: Callable[[EngineStep], None]) -> Callable[..., Any]:
+    base = _module("vllm.v1.metrics.loggers").StatLoggerBase
+
+    class StepObserver(base):  # type: ignore[misc, valid-type]  # a class known only at run time
+        """Hands each step to *observe*."""
+
+        def __init__(self, vllm_config: Any, engine_index: int = 0):
+            pass
+
+        def record(
+            self, scheduler_stats: Any = None, iteration_stats: Any = None, *_: Any, **__: Any
+        ) -> None:
+            if scheduler_stats is not None:
+                observe(_engine_step(scheduler_stats, iteration_stats))
+
+        def log_engine_initialized(self) -> None:
+            pass
+
+    return StepObserver
+
+
+def _engine_step(scheduler: Any, iteration: Any) -> EngineStep:
+    mix = getattr(scheduler, "iteration_details", None)
+    if mix is not None:
+        prefill_tokens, decode_tokens = mix.num_ctx_tokens, mix.num_generation_tokens
+    elif iteration is not None:
+        # Without the exact mix a prompt counts when its first token is out.
+        prefill_tokens = iteration.num_prompt_tokens - scheduler.prefix_cache_stats.hits
+        decode_tokens = iteration.num_generation_tokens
+    else:
+        prefill_tokens = decode_tokens = 0
+    return EngineStep(
+        running=scheduler.num_running_reqs,
+        waiting=scheduler.num_waiting_reqs + getattr(scheduler, "num_skipped_waiting_reqs", 0),
+        kv_usage=scheduler.kv_cache_usage,
+        prefill_tokens=prefill_tokens,
+        decode_tokens=decode_tokens,
+        cached_tokens=scheduler.prefix_cache_stats.hits,
+        preemptions=0 if iteration is None else iteration.num_preempted_reqs,
+    )
+
+
+async def open_endpoints(engine: Engine, args: Namespace) -> dict[Endpoint, Handler]:
+    """Build vLLM's own handlers over *engine*, as its server does."""
+    server = _module(
+        "vllm.entrypoints.launchers.api_server.app_state", "vllm.entrypoints.openai.api_server"
+    )
+    chats = _module("vllm.entrypoints.openai.chat_completion.protocol")
+    completions = _module("vllm.entrypoints.openai.completion.protocol")
+    state = _module("starlette.datastructures").State()
+    await server.init_app_state(engine, state, args, await engine.get_supported_tasks())
+    handlers: dict[Endpoint, Handler] = {}
+    if (chat := getattr(state, "openai_serving_chat", None)) is not None:
+        handlers["/v1/chat/completions"] = Handler(
+            chats.ChatCompletionRequest.model_validate, chat.create_chat_completion
+        )
+    if (completion := getattr(state, "openai_serving_completion", None)) is not None:
+        handlers["/v1/completions"] = Handler(
+            completions.CompletionRequest.model_validate, completion.create_completion
+        )
+    return handlers
+
+
+def capacity(engine: Engine) -> Capacity:
+    """Return what *engine* can hold; one block of its cache is never handed out."""
+    config = engine.vllm_config
+    return Capacity(
+        kv_tokens=(config.cache_config.num_gpu_blocks - 1) * config.cache_config.block_size,
+        max_sequences=config.scheduler_config.max_num_seqs,
+        step_tokens=config.scheduler_config.max_num_batched_tokens,
+        context_tokens=config.model_config.max_model_len,
+        block_tokens=config.cache_config.block_size,
+    )
+
+
+def unfinished(engine: Engine) -> int:
+    """Return the sequences inside *engine*, running or waiting."""
+    return int(engine.output_processor.get_num_unfinished_requests())
+
+
+def answer_of(response: Any) -> Answer:
+    """Return what a handler answered as JSON."""
+    if (error := getattr(response, "error", None)) is not None:
+        return Answer(int(error.code), response.model_dump_json().encode())
+    if not hasattr(response, "model_dump_json"):  # a Starlette response
+        return Answer(response.status_code, bytes(response.body))
+    usage = response.usage
+    details = getattr(usage, "prompt_tokens_details", None)
+    return Answer(
+        status_code=200,
+        body=response.model_dump_json().encode(),
+        finish_reason=_finish_reason([choice.finish_reason for choice in response.choices]),
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens or 0,
+        cached_tokens=(details and details.cached_tokens) or 0,
+    )
+
+
+def _finish_reason(reasons: Sequence[str | None]) -> str | None:
+    """Return the reason of the first choice, but ``length`` when any of them was cut."""
+    return "length" if "length" in reasons else reasons[0] if reasons else None
+
+
+def error_answer(error: Exception) -> Answer:
+    """Return the error object that vLLM's server answers to *error*."""
+    if isinstance(error, _module("pydantic").ValidationError):
+        return refusal(_first_faults(error))
+    errors = _module(
+        "vllm.entrypoints.serve.exception_handling.error_response", "vllm.entrypoints.utils"
+    )
+    return answer_of(errors.create_error_response(error))
+
+
+def refusal(message: str) -> Answer:
+    """Return the error object for a request that no engine would take."""
+    fault = {"message": message, "type": "BadRequestError", "param": None, "code": 400}
+    return Answer(400, json.dumps({"error": fault}).encode())
+
+
+def _first_faults(error: Any) -> str:
+    """Name the field and fault of the first few errors; pydantic would repeat the values."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [f"{'.'.join(map(str, f['loc'])) or 'body'}: {f['msg']}" for f in faults[:5]]
+    return "; ".join(lines)

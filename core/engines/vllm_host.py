@@ -1,0 +1,160 @@
+"""The process in which vLLM lives: it answers the requests that a VllmEngine sends it.
+
+Started by VllmEngine in a session of its own, with the number of its end of a pipe. It ends with
+its engine, with its parent, or when it is told to; whichever way, everything it started ends too.
+"""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from blend.core.engines import vllm_compat
+from blend.core.engines.lifeline import tie_forked_children, tie_to_parent
+from blend.core.engines.vllm_arguments import command_line
+from blend.core.engines.vllm_messages import Close, Died, Refused, Start, Work
+from blend.core.engines.vllm_service import Service
+
+Message = Start | Work | Close
+
+logger = logging.getLogger(__name__)
+
+_FLUSH_S = 1.0
+
+
+class Outbox:
+    """Sends messages from a thread, so that the event loop never waits for the parent."""
+
+    def __init__(self, pipe: Connection, *, on_broken: Callable[[], NoReturn]):
+        self._pipe = pipe
+        self._on_broken = on_broken
+        self._messages: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self._thread.start()
+
+    def put(self, message: object) -> None:
+        """Send *message* behind those before it."""
+        self._messages.put(message)
+
+    def flush(self) -> None:
+        """Wait a moment for everything to be sent; nothing may be put afterwards."""
+        self._messages.put(None)
+        self._thread.join(_FLUSH_S)
+
+    def _send(self) -> None:
+        while (message := self._messages.get()) is not None:
+            try:
+                self._pipe.send(message)
+            except OSError:
+                self._on_broken()
+
+
+def listen(
+    pipe: Connection, take: Callable[[Message], None], *, on_broken: Callable[[], NoReturn]
+) -> None:
+    """Hand each message of the parent to *take*."""
+    while True:
+        try:
+            message = pipe.recv()
+        except (EOFError, OSError):
+            on_broken()
+        take(message)
+
+
+def end_everything(sockets: str) -> NoReturn:
+    """Kill this process and every process it started: the parent is gone."""
+    shutil.rmtree(sockets, ignore_errors=True)
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+    os._exit(1)
+
+
+def leave(outbox: Outbox, last_word: Died | Refused | None) -> NoReturn:
+    """Kill the engine and end, so that multiprocessing's tracker removes its shared memory.
+
+    vLLM's own shutdown takes five seconds and ends with a kill too.
+    """
+    if last_word is not None:
+        outbox.put(last_word)
+    outbox.flush()
+    for child in multiprocessing.active_children():
+        child.kill()
+    os._exit(0)
+
+
+async def serve(pipe: Connection, outbox: Outbox, *, on_broken: Callable[[], NoReturn]) -> NoReturn:
+    """Build the engine that the parent asks for, and run it until told to close."""
+    loop = asyncio.get_running_loop()
+    inbox: asyncio.Queue[Message] = asyncio.Queue()
+
+    def take(message: Message) -> None:
+        loop.call_soon_threadsafe(inbox.put_nowait, message)
+
+    # From here on the death of the parent is noticed, in the long minute of building too.
+    listener = partial(listen, pipe, take, on_broken=on_broken)
+    threading.Thread(target=listener, daemon=True).start()
+    start = await inbox.get()
+    assert isinstance(start, Start)
+    service = await build(start, outbox)
+    watch = asyncio.create_task(service.watch())
+    while isinstance(message := await inbox.get(), Work):
+        service.accept(message)
+    watch.cancel()
+    leave(outbox, None)
+
+
+async def build(start: Start, outbox: Outbox) -> Service:
+    """Open the service, or tell the parent why not and leave."""
+    on_cpu = vllm_compat.on_cpu()
+    try:
+        args = vllm_compat.parse_command_line(command_line(start, on_cpu=on_cpu))
+    except ValueError as error:
+        leave(outbox, Refused(str(error), by_arguments=True))
+    if on_cpu and args.enforce_eager:
+        # The sampler's few compiled functions cost the first request for logprobs 15 to 25 s.
+        os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
+    service = Service(send=outbox.put, die=lambda reason: leave(outbox, Died(reason)))
+    try:
+        await service.open(args, served_model_name=start.served_model_name)
+    except Exception as error:  # whatever it is, the parent has to say it
+        logger.exception("the engine could not be built")
+        leave(outbox, Refused(f"{type(error).__name__}: {error}", by_arguments=False))
+    return service
+
+
+def main(pipe_number: int, tied_to: int, sockets: str) -> None:
+    """Serve the parent at the other end of the pipe.
+
+    *tied_to* is the parent's pid, or 0 not to be tied to it; *sockets* a folder of ours.
+    """
+    # Ctrl-C is for the parent, which drains.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(pipe_number, False)
+    if tied_to:
+        tie_to_parent(tied_to)
+    tie_forked_children(close_fd=pipe_number)
+    os.environ.setdefault("VLLM_RPC_BASE_PATH", sockets)
+    pipe = Connection(pipe_number)
+    on_broken = partial(end_everything, sockets)
+    outbox = Outbox(pipe, on_broken=on_broken)
+    try:
+        asyncio.run(serve(pipe, outbox, on_broken=on_broken))
+    except BaseException:
+        logger.exception("the host failed")
+        leave(outbox, Died("its host failed"))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+elif __name__ == "__mp_main__":
+    # multiprocessing's spawn runs this module first in each process that the host, or a process
+    # of its engine, starts; os.register_at_fork does not reach those.
+    tie_to_parent(os.getppid())

@@ -1,0 +1,46 @@
+"""What did vLLM say before it ended? Its output is a file; this reads the end of it."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_TAIL_LINES = 15
+_TAIL_BYTES = 200_000
+
+_FAULT = re.compile(r"\b(?:[A-Za-z_.]*(?:Error|Exception)): +(?P<message>\S.*)")
+# Says only that there is a cause elsewhere in the log.
+_NO_CAUSE = "Engine core initialization failed"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLog:
+    """The part of the file at ``path`` from ``offset`` on: the output of one engine."""
+
+    path: Path
+    offset: int
+
+    @classmethod
+    def after(cls, path: Path) -> "EngineLog":
+        """Return the log of an engine about to append to the file at *path*."""
+        return cls(path, path.stat().st_size if path.exists() else 0)
+
+    def tail(self) -> str:
+        """Return the last lines, safe to print."""
+        return "\n".join(self._lines()[-_TAIL_LINES:])
+
+    def cause(self) -> str | None:
+        """Return the message of the last error that names a cause, None when there is none."""
+        faults = [fault["message"] for line in self._lines() if (fault := _FAULT.search(line))]
+        return next((fault for fault in reversed(faults) if _NO_CAUSE not in fault), None)
+
+    def _lines(self) -> list[str]:
+        with self.path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(self.offset, size - _TAIL_BYTES))
+            text = log.read().decode("utf-8", "replace")
+        return [_inert(line) for line in text.splitlines() if line.strip()]
+
+
+def _inert(line: str) -> str:
+    """Replace what a terminal would act on."""
+    return "".join(c if c.isprintable() else " " for c in line).rstrip()

@@ -1,0 +1,66 @@
+"""What travels between a VllmEngine and its host process.
+
+The first message to the host is a Start, each later one a Work, the last a Close. The host
+answers with one Ready or Refused, then with Moved, and with Died when its engine is gone.
+"""
+
+from dataclasses import dataclass
+
+from blend.core.engines import Capacity, StepReport
+from blend.core.request import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The engine to build; arguments in vLLM's own flag names, without dashes before them."""
+
+    model: str
+    served_model_name: str
+    arguments: tuple[tuple[str, str | None], ...]
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One request to answer."""
+
+    row: int
+    endpoint: Endpoint
+    body: bytes
+    sequences: int
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Stop the engine and leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The engine runs."""
+
+    capacity: Capacity
+    vllm_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The engine could not be built; ``by_arguments`` when its command line is at fault."""
+
+    reason: str
+    by_arguments: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Something moved; ``received`` counts the sequences of all Work the host had by then."""
+
+    report: StepReport
+    received: int
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The engine is gone."""
+
+    reason: str

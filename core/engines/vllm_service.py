@@ -1,0 +1,159 @@
+"""What goes on inside the host: requests enter vLLM in order, answers and steps are reported.
+
+Every request is answered: with vLLM's response, or with the error object its server would send.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, NoReturn
+
+from blend.core.completion import Completion
+from blend.core.engines import StepReport, vllm_compat
+from blend.core.engines.turnstile import Ticket, Turnstile
+from blend.core.engines.vllm_messages import Moved, Ready, Work
+
+logger = logging.getLogger(__name__)
+
+# Long enough for the answers of one step to be written together.
+_REPORT_DELAY_S = 0.002
+_DEATH_WATCH_S = 0.25
+
+_ticket: ContextVar[Ticket] = ContextVar("ticket")
+
+
+class Service:
+    """One engine, the requests inside it, and what has moved since the last report.
+
+    Messages go to *send*; *die* is called with a reason when the engine is gone.
+    """
+
+    def __init__(self, *, send: Callable[[Ready | Moved], None], die: Callable[[str], NoReturn]):
+        self._send = send
+        self._die = die
+        self._turnstile = Turnstile()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._steps: list[vllm_compat.EngineStep] = []
+        self._last_step = vllm_compat.EngineStep(0, 0, 0.0, 0, 0, 0, 0)
+        self._completions: list[Completion] = []
+        self._received = 0
+        self._report_due = False
+
+    async def open(self, args: Namespace, *, served_model_name: str) -> None:
+        """Start the engine and say that it is ready."""
+        self._served_model_name = served_model_name
+        self._engine = vllm_compat.start_engine(args, observe=self._observe)
+        self._handlers = await vllm_compat.open_endpoints(self._engine, args)
+        _admit_in_order(self._engine)
+        capacity = vllm_compat.capacity(self._engine)
+        self._kv_tokens = capacity.kv_tokens
+        self._send(Ready(capacity, vllm_compat.version()))
+        self._reported = time.monotonic()
+
+    async def watch(self) -> None:
+        """Notice the death of an engine in which no request waits."""
+        while not self._engine.errored:
+            await asyncio.sleep(_DEATH_WATCH_S)
+        self._die("the engine process is gone")
+
+    def accept(self, work: Work) -> None:
+        """Answer *work* behind what was accepted before."""
+        self._received += work.sequences
+        ticket = self._turnstile.draw(work.sequences)
+        task = asyncio.create_task(self._answer(work, ticket))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, work: Work, ticket: Ticket) -> None:
+        _ticket.set(ticket)
+        started = time.time()
+        try:
+            answer = await self._ask(work)
+        except Exception as error:
+            answer = vllm_compat.error_answer(error)
+            if answer.status_code >= 500:
+                logger.exception("request of row %d failed", work.row)
+        finally:
+            ticket.leave()
+        if answer.status_code >= 500 and self._engine.errored:
+            self._die("the engine process is gone")
+        self._completions.append(
+            Completion(
+                row=work.row,
+                status_code=answer.status_code,
+                body=answer.body,
+                finish_reason=answer.finish_reason,
+                prompt_tokens=answer.prompt_tokens,
+                completion_tokens=answer.completion_tokens,
+                cached_tokens=answer.cached_tokens,
+                started=started,
+                finished=time.time(),
+            )
+        )
+        self._report_soon()
+
+    async def _ask(self, work: Work) -> vllm_compat.Answer:
+        handler = self._handlers.get(work.endpoint)
+        if handler is None:
+            return vllm_compat.refusal(f"this model does not serve {work.endpoint}")
+        # Not orjson: an integer of more than 64 bits is the user's to send.
+        fields = json.loads(work.body)
+        if fields.pop("stream", None):
+            return vllm_compat.refusal("`stream` must be false in a batch")
+        request = handler.parse(fields | {"model": self._served_model_name})
+        return vllm_compat.answer_of(await handler.answer(request))
+
+    def _observe(self, step: vllm_compat.EngineStep) -> None:
+        self._steps.append(step)
+        self._last_step = step
+        self._report_soon()
+
+    def _report_soon(self) -> None:
+        if not self._report_due:
+            self._report_due = True
+            asyncio.get_running_loop().call_later(_REPORT_DELAY_S, self._report)
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        inside = vllm_compat.unfinished(self._engine)
+        running = min(self._last_step.running, inside)
+        report = StepReport(
+            completions=tuple(self._completions),
+            running=running,
+            # Not the engine's own count of the waiting: it is older than the latest arrivals.
+            waiting=inside - running + self._turnstile.outside,
+            kv_tokens=round(self._last_step.kv_usage * self._kv_tokens),
+            steps=len(self._steps),
+            prefill_tokens=sum(step.prefill_tokens for step in self._steps),
+            decode_tokens=sum(step.decode_tokens for step in self._steps),
+            cached_tokens=sum(step.cached_tokens for step in self._steps),
+            preemptions=sum(step.preemptions for step in self._steps),
+            seconds=now - self._reported,
+        )
+        self._send(Moved(report, self._received))
+        self._completions, self._steps = [], []
+        self._reported, self._report_due = now, False
+
+
+def _admit_in_order(engine: vllm_compat.Engine) -> None:
+    """Make requests enter *engine* in the order of their tickets, however long they rendered."""
+    generate: Callable[..., Any] = engine.generate
+    add_request: Callable[..., Any] = engine.add_request
+
+    def announced_generate(*args: Any, **kwargs: Any) -> Any:
+        _ticket.get().announce()
+        return generate(*args, **kwargs)
+
+    async def ordered_add_request(*args: Any, **kwargs: Any) -> Any:
+        ticket = _ticket.get()
+        await ticket.turn()
+        answers = await add_request(*args, **kwargs)
+        ticket.enter()
+        return answers
+
+    engine.generate = announced_generate
+    engine.add_request = ordered_add_request

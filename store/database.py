@@ -1,0 +1,190 @@
+"""One connection to a job file: opened safely, written in transactions, errors made plain.
+
+A quick commit survives the death of the process, a durable one the loss of power: in WAL mode,
+SQLite's ``synchronous`` setting decides whether a commit waits for the disk.
+"""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from blend.core.errors import IN_USE, RESUMABLE, BlendError
+from blend.store.migrations import (
+    APPLICATION_ID,
+    MIGRATIONS,
+    application_id,
+    format_version,
+    migrate,
+)
+
+CACHE_KIB = 16 * 1024
+CHECKPOINT_PAGES = 8 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """An open job file."""
+
+    path: Path
+    connection: sqlite3.Connection
+    wait_s: float
+
+    @contextmanager
+    def write(self, *, durable: bool, size_bytes: int = 0) -> Iterator[sqlite3.Connection]:
+        """Hold one transaction: all of it is committed, or none when anything is raised.
+
+        ``size_bytes``, about what is written, is named when the disk is full.
+        """
+        with _explained(self.path, size_bytes):
+            self.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            try:
+                self.connection.execute("BEGIN IMMEDIATE")
+                yield self.connection
+                self.connection.execute("COMMIT")
+            except BaseException:
+                # SQLite has already rolled back after a full disk or an input/output error.
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """Hold one state of the job for several queries."""
+        with _explained(self.path):
+            try:
+                self.connection.execute("BEGIN")
+                yield self.connection
+            finally:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Hold one state of the job on a connection of its own, while this one goes on writing."""
+        with _explained(self.path), closing(_connect(self.path, "rw", self.wait_s)) as connection:
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("BEGIN")
+            yield connection
+
+    def close(self) -> None:
+        """Close the connection; the last one folds the write-ahead log into the file."""
+        self.connection.close()
+
+
+def open_database(path: Path, *, create: bool, wait_s: float) -> Database:
+    """Open the job file at *path*, brought to the present format; *create* makes a missing one.
+
+    ``wait_s`` bounds the wait for another process's transaction.
+    """
+    _require_file(path, create)
+    with _explained(path):
+        connection = _connect(path, "rwc" if create else "rw", wait_s)
+        try:
+            _require_job(connection, path, create)
+            if format_version(connection) < len(MIGRATIONS):
+                connection.execute("PRAGMA journal_mode = WAL")
+                migrate(connection, MIGRATIONS)
+        except BaseException:
+            connection.close()
+            raise
+    return Database(path, connection, wait_s)
+
+
+def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        uri=True,
+        timeout=wait_s,
+        isolation_level=None,
+    )
+    connection.execute("PRAGMA foreign_keys = 1")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    return connection
+
+
+def _require_file(path: Path, create: bool) -> None:
+    if path.is_dir():
+        raise BlendError(f"job is a directory: {path}", hint="name a file, such as `job.db`")
+    if path.exists():
+        with path.open("rb") as file:
+            head = file.read(16)
+        if head and head != b"SQLite format 3\0":
+            raise BlendError(f"not a job: {path}", hint="jobs are made by `blend ingest`")
+    elif not create:
+        raise BlendError(f"no such job: {path}", hint="make it with `blend ingest IN --job JOB`")
+    elif not path.parent.is_dir():
+        raise BlendError(f"no such folder: {path.parent}", hint="make it first")
+
+
+def _require_job(connection: sqlite3.Connection, path: Path, create: bool) -> None:
+    version = format_version(connection)
+    if version > len(MIGRATIONS) and application_id(connection) == APPLICATION_ID:
+        raise BlendError(
+            f"job was written by a newer blend: {path}: format {version}, "
+            f"this one reads up to {len(MIGRATIONS)}",
+            hint="upgrade blend",
+        )
+    if application_id(connection) == APPLICATION_ID:
+        return
+    if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] or version:
+        raise BlendError(
+            f"not a job, but another program's SQLite file: {path}",
+            hint="jobs are made by `blend ingest`",
+        )
+    if not create:
+        raise BlendError(f"job is empty: {path}", hint="fill it with `blend ingest IN --job JOB`")
+
+
+@contextmanager
+def _explained(path: Path, size_bytes: int = 0) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        known = _explanation(error, path, size_bytes)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendError | None:
+    """Return what the user can do about *error*; None for a fault of ours."""
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return BlendError(
+                f"job is locked by another process: {path}",
+                hint="wait for it, or find it with `fuser`",
+                exit_code=IN_USE,
+            )
+        case sqlite3.SQLITE_FULL:
+            return BlendError(
+                f"disk full: {path}: {size_bytes:,} bytes to write, {_free_bytes(path):,} free",
+                hint="free some space and run the same command again; what was saved stays",
+                exit_code=RESUMABLE,
+            )
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return BlendError(
+                f"job is damaged: {path}: {error}",
+                hint=f"save what is left: `sqlite3 {path} .recover | sqlite3 recovered.db`",
+            )
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return BlendError(
+                f"job cannot be written: {path}: {error}",
+                hint="check the permissions of the file and of its folder",
+            )
+        case sqlite3.SQLITE_IOERR:
+            return BlendError(
+                f"job cannot be read or written: {path}: {error}",
+                hint="check the disk; a job belongs on a local one",
+                exit_code=RESUMABLE,
+            )
+        case _:
+            return None
+
+
+def _free_bytes(path: Path) -> int:
+    return shutil.disk_usage(path.parent).free

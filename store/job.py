@@ -1,0 +1,274 @@
+"""The job: everything that persists of a batch, in one SQLite file.
+
+One method is one transaction. Whoever opens the file sees whole states only; what a method has
+saved when it returns stays saved when the process is killed, and results, plans and completed
+sources also when the power fails. Methods raise BlendError for what the user can repair: a full
+disk, a locked or damaged file.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from blend.core.completion import Completion
+from blend.core.draft import Rejection
+from blend.core.prompts import Prompts
+from blend.core.request import Request
+from blend.core.schedule import Schedule
+from blend.store import lock, plans, results, rows, runs, settings, sources
+from blend.store.database import Database, open_database
+from blend.store.records import (
+    Counts,
+    FailureGroup,
+    NewRow,
+    Place,
+    PlanRecord,
+    Purpose,
+    RejectedGroup,
+    Run,
+    Sizes,
+    Source,
+    Step,
+)
+
+__all__ = [
+    "Counts",
+    "FailureGroup",
+    "Job",
+    "NewRow",
+    "Place",
+    "PlanRecord",
+    "Purpose",
+    "RejectedGroup",
+    "Run",
+    "Sizes",
+    "Source",
+    "Step",
+]
+
+LOCKED_WAIT_S = 30.0
+
+
+class Job:
+    """An open job; a context manager that closes it."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = False, wait_s: float = LOCKED_WAIT_S) -> Self:
+        """Open the job at *path*; with *create*, make it when missing.
+
+        Waits at most ``wait_s`` for another process's transaction, here and in every method.
+        """
+        return cls(open_database(Path(path), create=create, wait_s=wait_s))
+
+    @property
+    def path(self) -> Path:
+        """Where the job lies."""
+        return self._database.path
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def lock(self, purpose: str) -> AbstractContextManager[None]:
+        """Be the only process that works on the job, for as long as the context lasts."""
+        since = datetime.now().astimezone().isoformat(" ", "seconds")
+        return lock.locked(self.path, purpose=purpose, since=since)
+
+    # settings
+
+    def meta(self, key: str) -> Any | None:
+        """Return a JSON value set before; None when it was not."""
+        return settings.meta(self._database, key)
+
+    def set_meta(self, **values: Any) -> None:
+        """Set JSON values, all or none."""
+        settings.set_meta(self._database, values)
+
+    def blob(self, key: str) -> bytes | None:
+        """Return bytes set before; None when they were not."""
+        return settings.blob(self._database, key)
+
+    def set_blob(self, key: str, value: bytes) -> None:
+        """Set the bytes under *key*."""
+        settings.set_blob(self._database, key, value)
+
+    # ingest
+
+    def open_source(self, path: str, *, size: int, head_digest: str) -> Source:
+        """Return the source of this file, new or as far as it was ingested before."""
+        return sources.open_source(self._database, path, size=size, head_digest=head_digest)
+
+    def sources(self) -> list[Source]:
+        """Return every source, in the order of ingestion."""
+        return sources.all_sources(self._database)
+
+    def find_ids(self, custom_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
+        """Return path and line of those *custom_ids* that the job has already."""
+        return sources.find_ids(self._database, custom_ids)
+
+    def append(
+        self,
+        source: Source,
+        rows: Sequence[NewRow],
+        rejected: Sequence[Rejection],
+        *,
+        offset: int,
+        line: int,
+        complete: bool = False,
+        digest: str | None = None,
+    ) -> None:
+        """Add rows and rejected lines, and note that the source is done up to *offset* and *line*.
+
+        Raises ValueError when the source is already further.
+        """
+        sources.append(
+            self._database,
+            source,
+            rows,
+            rejected,
+            offset=offset,
+            line=line,
+            complete=complete,
+            digest=digest,
+        )
+
+    # reading
+
+    def __len__(self) -> int:
+        with self._database.read() as sql:
+            return rows.count_rows(sql)
+
+    def request(self, row: int) -> Request:
+        """Return one request, ready for an engine."""
+        return rows.request(self._database, row)
+
+    def origin(self, row: int) -> tuple[str, int]:
+        """Return path and line that a row came from."""
+        return rows.origin(self._database, row)
+
+    def find(self, custom_id: str) -> int | None:
+        """Return the row of a custom_id; None when the job has not got it."""
+        return rows.find(self._database, custom_id)
+
+    def custom_ids(self, of_rows: Iterable[int]) -> list[str]:
+        """Return the custom_id of each row, in the order asked."""
+        return rows.custom_ids(self._database, of_rows)
+
+    def sizes(self) -> Sizes:
+        """Return prompt tokens, max_tokens and sequences of all rows, without reading a token."""
+        return rows.sizes(self._database)
+
+    def prompts(self) -> Prompts:
+        """Return the tokens of all rows; memory is that of the result."""
+        return rows.prompts(self._database)
+
+    def pending(self) -> npt.NDArray[np.bool_]:
+        """Return which rows have no result, (n,)."""
+        return rows.pending(self._database)
+
+    def rejected(self) -> Iterator[tuple[str, Rejection]]:
+        """Yield path and rejection of every rejected line, in flat memory."""
+        return sources.all_rejected(self._database)
+
+    def rejections_by_reason(self) -> list[RejectedGroup]:
+        """Return the rejections grouped by reason, most frequent first."""
+        return sources.rejections_by_reason(self._database)
+
+    # plans
+
+    def save_plan(self, record: PlanRecord, schedule: Schedule) -> int:
+        """Save a plan with its schedule and return its number; earlier schedules go."""
+        return plans.save_plan(self._database, record, schedule=schedule, now=time.time())
+
+    def plan(self) -> PlanRecord | None:
+        """Return the latest plan, without its schedule; None before the first."""
+        return plans.plan(self._database)
+
+    def schedule(self) -> Schedule | None:
+        """Return the schedule of the latest plan; rows ingested since are not in it."""
+        return plans.schedule(self._database)
+
+    def place(self, row: int) -> Place | None:
+        """Return where the latest plan puts a row; None when none does."""
+        return plans.place(self._database, row)
+
+    # runs
+
+    def begin_run(self, *, purpose: Purpose, engine: str, settings: dict[str, Any]) -> int:
+        """Open a run of this process and return its number."""
+        return runs.begin_run(
+            self._database, purpose=purpose, engine=engine, settings=settings, now=time.time()
+        )
+
+    def end_run(self, run: int, outcome: str) -> None:
+        """Close a run, saying how it ended."""
+        runs.end_run(self._database, run, outcome, now=time.time())
+
+    def runs(self) -> list[Run]:
+        """Return every run, oldest first."""
+        return runs.all_runs(self._database)
+
+    def executed(self) -> bool:
+        """Return whether an execution has worked on the job; a plan's warm-up is none."""
+        return runs.executed(self._database)
+
+    def add_steps(self, run: int, steps: Iterable[Step | tuple[float, ...]]) -> None:
+        """Append to the timeline of a run."""
+        runs.add_steps(self._database, run, steps)
+
+    def steps(self, run: int) -> list[Step]:
+        """Return the timeline of a run."""
+        return runs.steps(self._database, run)
+
+    # results
+
+    def start_rows(self, run: int, of_rows: Iterable[int]) -> None:
+        """Mark rows as in flight, so that a killed process still knows what it had begun."""
+        results.start_rows(self._database, run, of_rows)
+
+    def record(self, run: int, completions: Sequence[Completion]) -> None:
+        """Save results durably; of two results for a row the first stays."""
+        results.record(self._database, run, completions, now=time.time())
+
+    def release(self, of_rows: Iterable[int] | None = None) -> int:
+        """Return rows in flight, all by default, to pending; say how many there were."""
+        return results.release(self._database, of_rows)
+
+    def attempts(self, row: int) -> int:
+        """Return how often a row was given to an engine."""
+        return results.attempts(self._database, row)
+
+    def result(self, row: int) -> Completion | None:
+        """Return the result of a row; None while it has none."""
+        return results.result(self._database, row)
+
+    def results(self) -> Iterator[tuple[str, Completion]]:
+        """Yield custom_id and result in row order: one consistent state, in flat memory."""
+        return results.results(self._database)
+
+    def output_tokens(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the answered rows, ascending, and the output tokens of each: (k,) and (k,)."""
+        return results.output_tokens(self._database)
+
+    def counts(self) -> Counts:
+        """Return how far the job is."""
+        return results.counts(self._database)
+
+    def failures(self) -> list[FailureGroup]:
+        """Return the failed rows grouped by status and cause, most frequent first."""
+        return results.failures(self._database)

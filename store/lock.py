@@ -1,0 +1,102 @@
+"""At most one process works on a job: a lock file beside it, held by the kernel.
+
+The kernel frees the lock when its holder dies, however it dies, so that a stale lock cannot exist;
+what the file says about the holder is for the message alone.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from blend.core.errors import IN_USE, BlendError
+from blend.store.runs import here
+
+_held: set[int] = set()
+
+
+def _close_inherited() -> None:
+    # A forked child shares the lock, and would keep it after the death of its parent.
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+def lock_path(job: Path) -> Path:
+    """Return the lock file of a job."""
+    return job.with_name(job.name + ".lock")
+
+
+@contextmanager
+def locked(job: Path, *, purpose: str, since: str) -> Iterator[None]:
+    """Hold the job for *purpose*; raise BlendError, naming the holder, when another has it."""
+    path = lock_path(job.resolve())
+    descriptor = _open(path)
+    try:
+        _take(descriptor, path, job)
+        host, pid, _ = here()
+        holder = {"pid": pid, "host": host, "purpose": purpose, "since": since}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, orjson.dumps(holder), 0)
+        _held.add(descriptor)
+        try:
+            yield
+        finally:
+            _release(descriptor)
+    finally:
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise BlendError(
+            f"job cannot be locked: {path}: {error.strerror}",
+            hint="check the permissions of the folder",
+        ) from error
+
+
+def _take(descriptor: int, path: Path, job: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise BlendError(
+                f"file system has no locks: {path}: {error.strerror}",
+                hint="move the job to a local disk",
+            ) from error
+        raise _in_use(job, _holder(path)) from error
+
+
+def _release(descriptor: int) -> None:
+    # The file stays: removing it would let two processes lock two different files of this name.
+    os.ftruncate(descriptor, 0)
+    _held.discard(descriptor)
+
+
+def _holder(path: Path) -> dict[str, Any]:
+    with suppress(OSError, orjson.JSONDecodeError):
+        return dict(orjson.loads(path.read_bytes()))
+    return {}
+
+
+def _in_use(job: Path, holder: dict[str, Any]) -> BlendError:
+    # Between taking the lock and writing its name, a holder is unknown for a moment.
+    who = "another process"
+    if holder:
+        who = "`{purpose}`, process {pid} on {host}, since {since}".format(**holder)
+    return BlendError(
+        f"job is in use by {who}: {job}",
+        hint=f"wait for it or stop it; look in with `blend status {job}`",
+        exit_code=IN_USE,
+    )

@@ -1,0 +1,196 @@
+"""Results, each exactly once: started, recorded, released, counted, read back."""
+
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from blend.core.completion import Completion
+from blend.store.database import Database
+from blend.store.records import Counts, FailureGroup
+from blend.store.rows import count_rows
+
+MESSAGE_CHARACTERS = 200
+
+_COLUMNS = (
+    "results.row, status_code, body, finish_reason, prompt_tokens, completion_tokens,"
+    " cached_tokens, started, finished"
+)
+
+
+def start_rows(database: Database, run: int, rows: Iterable[int]) -> None:
+    """Mark *rows* as in flight in *run*, so that a killed process still knows what it had begun.
+
+    Quick, not durable: after a loss of power there is nothing in flight to know of.
+    """
+    with database.write(durable=False) as sql:
+        sql.executemany(
+            "INSERT INTO attempts VALUES (?1, 1, ?2) ON CONFLICT (row)"
+            " DO UPDATE SET attempts = attempts + 1, running_in = ?2",
+            ((int(row), run) for row in rows),
+        )
+
+
+def record(database: Database, run: int, completions: Sequence[Completion], *, now: float) -> None:
+    """Save *completions* durably in one transaction; of two results for a row the first stays."""
+    size_bytes = sum(len(c.body) for c in completions)
+    with database.write(durable=True, size_bytes=size_bytes) as sql:
+        for completion in completions:
+            _record_one(sql, run, completion)
+        sql.execute("UPDATE runs SET heartbeat = ? WHERE run = ?", (now, run))
+
+
+def release(database: Database, rows: Iterable[int] | None) -> int:
+    """Return *rows* in flight, or all that are, to pending, and say how many there were."""
+    with database.write(durable=False) as sql:
+        if rows is None:
+            return sql.execute(
+                "UPDATE attempts SET running_in = NULL WHERE running_in IS NOT NULL"
+            ).rowcount
+        return sql.executemany(
+            "UPDATE attempts SET running_in = NULL WHERE row = ? AND running_in IS NOT NULL",
+            ((int(row),) for row in rows),
+        ).rowcount
+
+
+def attempts(database: Database, row: int) -> int:
+    """Return how often *row* was given to an engine."""
+    with database.read() as sql:
+        found = sql.execute(
+            "SELECT attempts FROM results WHERE row = ?1"
+            " UNION ALL SELECT attempts FROM attempts WHERE row = ?1",
+            (int(row),),
+        ).fetchone()
+    return found[0] if found else 0
+
+
+def result(database: Database, row: int) -> Completion | None:
+    """Return the result of one row; None while it has none."""
+    with database.read() as sql:
+        found = sql.execute(
+            f"SELECT {_COLUMNS} FROM results JOIN answers USING (answer) WHERE row = ?", (int(row),)
+        ).fetchone()
+    return Completion(*found) if found else None
+
+
+def results(database: Database) -> Iterator[tuple[str, Completion]]:
+    """Yield custom_id and result of every row that has one, in row order.
+
+    One consistent state of the job, however long the reading takes, in flat memory.
+    """
+    with database.snapshot() as sql:
+        for custom_id, *columns in sql.execute(
+            "SELECT (SELECT custom_id FROM requests WHERE requests.row = results.row),"
+            f" {_COLUMNS} FROM results JOIN answers USING (answer) ORDER BY results.row"
+        ):
+            yield custom_id, Completion(*columns)
+
+
+def output_tokens(database: Database) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the answered rows, ascending, and the output tokens of each: (k,) and (k,)."""
+    with database.read() as sql:
+        found = sql.execute(
+            "SELECT row, completion_tokens FROM results WHERE status_code = 200 ORDER BY row"
+        ).fetchall()
+    columns = np.array(found, np.int64).reshape(-1, 2)
+    return columns[:, 0], columns[:, 1]
+
+
+def counts(database: Database) -> Counts:
+    """Return how far the job is."""
+    with database.read() as sql:
+        total = count_rows(sql)
+        total_prompt_tokens = _first(sql, "total(prompt_tokens) FROM requests")
+        done, failed, truncated, prompt_tokens, output_tokens, cached_tokens = sql.execute(
+            "SELECT count(*), total(status_code <> 200),"
+            " total(status_code = 200 AND finish_reason = 'length'),"
+            " total(prompt_tokens), total(completion_tokens), total(cached_tokens) FROM results"
+        ).fetchone()
+        running = _first(sql, "count(*) FROM attempts WHERE running_in IS NOT NULL")
+        rejected = _first(sql, "count(*) FROM rejected")
+    return Counts(
+        total=total,
+        answered=done - int(failed),
+        failed=int(failed),
+        pending=total - done - running,
+        running=running,
+        truncated=int(truncated),
+        rejected=rejected,
+        total_prompt_tokens=int(total_prompt_tokens),
+        prompt_tokens=int(prompt_tokens),
+        output_tokens=int(output_tokens),
+        cached_tokens=int(cached_tokens),
+    )
+
+
+def failures(database: Database) -> list[FailureGroup]:
+    """Return the failed rows grouped by status and cause, most frequent first.
+
+    Messages that differ in numbers and identifiers alone count as one cause.
+    """
+    groups: dict[tuple[int, str], tuple[int, str, int]] = {}
+    with database.read() as sql:
+        for row, status_code, reason in sql.execute(
+            "SELECT row, status_code, reason FROM results WHERE status_code <> 200 ORDER BY row"
+        ):
+            cause = status_code, re.sub(r"\w*\d\w*", "#", reason)
+            first, message, count = groups.get(cause, (row, reason, 0))
+            groups[cause] = first, message, count + 1
+        found = [
+            FailureGroup(
+                status_code,
+                message,
+                count,
+                _first(sql, "custom_id FROM requests WHERE row = ?", row),
+            )
+            for (status_code, _), (row, message, count) in groups.items()
+        ]
+    return sorted(found, key=lambda group: -group.rows)
+
+
+def _record_one(sql: sqlite3.Connection, run: int, completion: Completion) -> None:
+    row = int(completion.row)
+    started = sql.execute(
+        "DELETE FROM attempts WHERE row = ? RETURNING attempts", (row,)
+    ).fetchone()
+    if sql.execute("SELECT 1 FROM results WHERE row = ?", (row,)).fetchone():
+        return
+    answer = sql.execute("INSERT INTO answers (body) VALUES (?)", (completion.body,)).lastrowid
+    sql.execute(
+        "INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            row,
+            run,
+            started[0] if started else 0,
+            completion.status_code,
+            completion.finish_reason,
+            completion.prompt_tokens,
+            completion.completion_tokens,
+            completion.cached_tokens,
+            completion.started,
+            completion.finished,
+            _reason(completion),
+            answer,
+        ),
+    )
+
+
+def _reason(completion: Completion) -> str | None:
+    """Return the beginning of the error's message; None for an answer."""
+    if not completion.failed:
+        return None
+    try:
+        body = orjson.loads(completion.body)
+    except orjson.JSONDecodeError:
+        body = completion.body.decode("utf-8", "replace")
+    while isinstance(body, dict):
+        body = body.get("message") or body.get("error") or body.get("detail") or str(body)
+    return str(body)[:MESSAGE_CHARACTERS]
+
+
+def _first(sql: sqlite3.Connection, query: str, *values: Any) -> Any:
+    return sql.execute(f"SELECT {query}", values).fetchone()[0]

@@ -1,0 +1,111 @@
+"""What planning and execution read of the rows: requests, prompts, sizes."""
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blend.core.prompts import Prompts
+from blend.core.request import Request
+from blend.store.database import Database
+from blend.store.records import Sizes
+
+ROWS_A_FETCH = 4096
+
+
+def count_rows(sql: sqlite3.Connection) -> int:
+    """Return the number of rows; they are numbered from 0 without gaps."""
+    return int(sql.execute("SELECT coalesce(max(row) + 1, 0) FROM requests").fetchone()[0])
+
+
+def request(database: Database, row: int) -> Request:
+    """Return one request, ready for an engine; raises IndexError for a row the job has not."""
+    with database.read() as sql:
+        found = sql.execute(
+            "SELECT custom_id, endpoint, body, tokens, max_tokens, sequences"
+            " FROM requests JOIN bodies USING (row) JOIN prompts USING (row) WHERE row = ?",
+            (int(row),),
+        ).fetchone()
+    if found is None:
+        raise IndexError(f"no row {row}")
+    custom_id, endpoint, body, tokens, max_tokens, sequences = found
+    return Request(
+        int(row), custom_id, endpoint, body, np.frombuffer(tokens, "<u4"), max_tokens, sequences
+    )
+
+
+def find(database: Database, custom_id: str) -> int | None:
+    """Return the row of *custom_id*; None when the job has not got it."""
+    with database.read() as sql:
+        found = sql.execute("SELECT row FROM requests WHERE custom_id = ?", (custom_id,)).fetchone()
+    return found[0] if found else None
+
+
+def origin(database: Database, row: int) -> tuple[str, int]:
+    """Return path and line that *row* came from."""
+    with database.read() as sql:
+        path, line = sql.execute(
+            "SELECT path, line FROM requests JOIN sources USING (source) WHERE row = ?", (int(row),)
+        ).fetchone()
+    return path, line
+
+
+def custom_ids(database: Database, rows: Iterable[int]) -> list[str]:
+    """Return the custom_id of each of *rows*, in their order."""
+    query = "SELECT custom_id FROM requests WHERE row = ?"
+    with database.read() as sql:
+        return [sql.execute(query, (int(row),)).fetchone()[0] for row in rows]
+
+
+def sizes(database: Database) -> Sizes:
+    """Return how large each row is, without reading a token."""
+    with database.read() as sql:
+        return _sizes(sql)
+
+
+def prompts(database: Database) -> Prompts:
+    """Return the tokens of all rows; memory is that of the result."""
+    with database.read() as sql:
+        measured = _sizes(sql)
+        starts = np.zeros(len(measured.prompt_tokens) + 1, np.int64)
+        np.cumsum(measured.prompt_tokens, out=starts[1:])
+        return Prompts(
+            _tokens(sql, int(starts[-1])), starts, measured.max_tokens, measured.sequences
+        )
+
+
+def pending(database: Database) -> npt.NDArray[np.bool_]:
+    """Return which rows have no result yet, (n,)."""
+    with database.read() as sql:
+        without = np.ones(count_rows(sql), np.bool_)
+        without[column(sql, "SELECT row FROM results")] = False
+    return without
+
+
+def column(sql: sqlite3.Connection, query: str, *values: Any) -> npt.NDArray[np.int64]:
+    """Return the integers of a one-column query."""
+    return np.fromiter((r for (r,) in sql.execute(query, values)), np.int64)
+
+
+def _sizes(sql: sqlite3.Connection) -> Sizes:
+    table = np.fromiter(
+        sql.execute("SELECT prompt_tokens, max_tokens, sequences FROM requests ORDER BY row"),
+        np.dtype([("prompt_tokens", np.int64), ("max_tokens", np.int32), ("sequences", np.int32)]),
+        count_rows(sql),
+    )
+    return Sizes(
+        *(np.ascontiguousarray(table[n]) for n in ("prompt_tokens", "max_tokens", "sequences"))
+    )
+
+
+def _tokens(sql: sqlite3.Connection, count: int) -> npt.NDArray[np.uint32]:
+    tokens = np.empty(count, np.uint32)
+    filled = 0
+    cursor = sql.execute("SELECT tokens FROM prompts ORDER BY row")
+    while chunk := cursor.fetchmany(ROWS_A_FETCH):
+        joined = np.frombuffer(b"".join(blob for (blob,) in chunk), "<u4")
+        tokens[filled : filled + len(joined)] = joined
+        filled += len(joined)
+    return tokens

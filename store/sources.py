@@ -1,0 +1,140 @@
+"""What ingest writes: sources, their rows and their rejected lines, in step with the offset."""
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from blend.core.draft import Reason, Rejection
+from blend.store.database import Database
+from blend.store.records import NewRow, RejectedGroup, Source
+
+_COLUMNS = "source, path, size_bytes, head_digest, offset_bytes, lines, complete, digest"
+
+
+def open_source(database: Database, path: str, *, size: int, head_digest: str) -> Source:
+    """Return the source of this file, new or as far as it was ingested before."""
+    key = (_text(path), size, head_digest)
+    with database.write(durable=False) as sql:
+        sql.execute(
+            "INSERT INTO sources (path, size_bytes, head_digest) VALUES (?, ?, ?)"
+            " ON CONFLICT DO NOTHING",
+            key,
+        )
+        found = sql.execute(
+            f"SELECT {_COLUMNS} FROM sources WHERE (path, size_bytes, head_digest) = (?, ?, ?)", key
+        ).fetchone()
+    return _source(found)
+
+
+def all_sources(database: Database) -> list[Source]:
+    """Return every source, in the order of ingestion."""
+    with database.read() as sql:
+        return [_source(r) for r in sql.execute(f"SELECT {_COLUMNS} FROM sources ORDER BY source")]
+
+
+def find_ids(database: Database, custom_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Return path and line of those *custom_ids* that the job has."""
+    found = {}
+    with database.read() as sql:
+        for custom_id in custom_ids:
+            place = sql.execute(
+                "SELECT path, line FROM requests JOIN sources USING (source) WHERE custom_id = ?",
+                (custom_id,),
+            ).fetchone()
+            if place:
+                found[custom_id] = place
+    return found
+
+
+def append(
+    database: Database,
+    source: Source,
+    rows: Sequence[NewRow],
+    rejected: Sequence[Rejection],
+    *,
+    offset: int,
+    line: int,
+    complete: bool,
+    digest: str | None,
+) -> None:
+    """Add rows and rejections and move the source on, all in one transaction.
+
+    Raises ValueError when the source is already past *offset*: its rows would come in twice.
+    """
+    size_bytes = sum(len(row.body) + row.tokens.nbytes for row in rows)
+    with database.write(durable=complete, size_bytes=size_bytes) as sql:
+        moved = sql.execute(
+            "UPDATE sources SET offset_bytes = ?1, lines = ?2, complete = ?3, digest = ?4"
+            " WHERE source = ?5 AND offset_bytes <= ?1 AND lines <= ?2",
+            (offset, line, complete, digest, source.id),
+        ).rowcount
+        if not moved:
+            raise ValueError(f"source {source.id} is already past offset {offset}, line {line}")
+        first = sql.execute("SELECT coalesce(max(row) + 1, 0) FROM requests").fetchone()[0]
+        sql.executemany(
+            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    first + i,
+                    row.custom_id,
+                    source.id,
+                    row.line,
+                    row.endpoint,
+                    len(row.tokens),
+                    row.max_tokens,
+                    row.sequences,
+                )
+                for i, row in enumerate(rows)
+            ),
+        )
+        sql.executemany(
+            "INSERT INTO bodies VALUES (?, ?)", ((first + i, r.body) for i, r in enumerate(rows))
+        )
+        sql.executemany(
+            "INSERT INTO prompts VALUES (?, ?)",
+            ((first + i, r.tokens.astype("<u4").tobytes()) for i, r in enumerate(rows)),
+        )
+        sql.executemany(
+            "INSERT INTO rejected VALUES (?, ?, ?, ?, ?, ?)",
+            ((source.id, r.line, r.column, r.reason, r.message, r.custom_id) for r in rejected),
+        )
+
+
+def all_rejected(database: Database) -> Iterator[tuple[str, Rejection]]:
+    """Yield path and rejection of every rejected line, in the order of ingestion."""
+    with database.snapshot() as sql:
+        for path, line, column, reason, message, custom_id in sql.execute(
+            "SELECT path, line, column, reason, message, custom_id"
+            " FROM rejected JOIN sources USING (source) ORDER BY source, line"
+        ):
+            yield path, Rejection(line, column, cast(Reason, reason), message, custom_id)
+
+
+def rejections_by_reason(database: Database) -> list[RejectedGroup]:
+    """Return the rejections grouped by reason, most frequent first."""
+    with database.read() as sql:
+        groups = sql.execute(
+            "SELECT reason, count(*), (SELECT min(source) FROM rejected WHERE reason = r.reason)"
+            " FROM rejected AS r GROUP BY reason ORDER BY count(*) DESC, reason"
+        ).fetchall()
+        return [
+            RejectedGroup(
+                reason,
+                count,
+                *sql.execute(
+                    "SELECT path, line, column, message FROM rejected JOIN sources USING (source)"
+                    " WHERE reason = ? AND source = ? ORDER BY line LIMIT 1",
+                    (reason, source),
+                ).fetchone(),
+            )
+            for reason, count, source in groups
+        ]
+
+
+def _source(columns: tuple[int, str, int, str, int, int, int, str | None]) -> Source:
+    number, path, size, head_digest, offset, line, complete, digest = columns
+    return Source(number, path, size, head_digest, offset, line, bool(complete), digest)
+
+
+def _text(path: str) -> str:
+    # A file name need not be UTF-8, but text in the database is.
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

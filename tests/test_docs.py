@@ -1,0 +1,147 @@
+"""The documentation says what is there, and nothing else."""
+
+import fnmatch
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from blend.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+
+MACHINE_PATH = re.compile(r"(?<![\w.~:/-])/(?:home|root|work|Users|mnt|media)/\w")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def project_files() -> Iterator[Path]:
+    """Yield the files of the project that .gitignore does not name."""
+    ignored = [".git", *(line.strip("/") for line in (ROOT / ".gitignore").read_text().split())]
+    folders = [ROOT]
+    while folders:
+        for path in sorted(folders.pop().iterdir()):
+            if any(fnmatch.fnmatch(path.name, pattern) for pattern in ignored):
+                continue
+            if path.is_dir() and not path.is_symlink():
+                folders.append(path)
+            elif path.is_file():
+                yield path
+
+
+def documents() -> list[Path]:
+    return [path for path in project_files() if path.suffix == ".md"]
+
+
+def commands() -> dict[str, str | None]:
+    """Return the help of every command of `blend`, by name."""
+    group = typer.main.get_command(app)
+    return {name: command.help for name, command in group.commands.items()}  # type: ignore[attr-defined]
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of *document*."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_the_readme_table_names_every_command_and_no_other() -> None:
+    table = re.findall(r"^\| `blend (\w+)", README.read_text(), re.MULTILINE)
+
+    assert sorted(table) == sorted(commands())
+
+
+def test_every_command_has_help() -> None:
+    helpless = [name for name, text in commands().items() if not text]
+
+    assert helpless == []
+
+
+def test_the_readme_fits_on_a_few_screens() -> None:
+    assert len(README.read_text().splitlines()) <= 120
+
+
+def test_make_targets_that_the_docs_name_exist() -> None:
+    named = {
+        target
+        for document in documents()
+        for target in re.findall(r"(?:`|^\$? ?)make ([a-z-]+)", document.read_text(), re.MULTILINE)
+    }
+
+    assert named
+    assert named <= make_targets()
+
+
+def test_every_module_has_its_line_in_the_architecture_document() -> None:
+    text = ARCHITECTURE.read_text()
+    named = set(re.findall(r"^\| `((?:cli|core|store)/[\w./]+)` \|", text, re.MULTILINE))
+    present = {
+        path.relative_to(ROOT).as_posix()
+        for top in ("cli", "core", "store")
+        for pattern in ("*.py", "*.sql")
+        for path in (ROOT / top).rglob(pattern)
+        # A package file without code has nothing to say.
+        if path.name != "__init__.py" or "def " in path.read_text() or "class " in path.read_text()
+    }
+
+    assert sorted(present - named) == []
+    assert sorted(named - present) == []
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(document: Path) -> None:
+    broken = []
+    for link in LINK.findall(document.read_text()):
+        target, _, anchor = link.partition("#")
+        path = document.parent / target if target else document
+        if re.match(r"https?://", link):
+            continue
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            broken.append(link)
+
+    assert broken == []
+
+
+def test_no_file_names_a_path_of_somebodys_machine() -> None:
+    named = []
+    for path in project_files():
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        found = [
+            f"{path.relative_to(ROOT)}:{n}"
+            for n, x in enumerate(lines, 1)
+            if MACHINE_PATH.search(x)
+        ]
+        named += found
+
+    assert named == []
+
+
+def test_the_job_format_document_names_every_table_and_no_other() -> None:
+    schema = (ROOT / "store" / "schema.sql").read_text()
+    created = re.findall(r"^CREATE (?:TABLE|VIEW) (\w+)", schema, re.MULTILINE)
+    document = (ROOT / "docs" / "job-format.md").read_text()
+    named = re.findall(r"^\| `(\w+)` \|", document, re.MULTILINE)
+
+    assert sorted(named) == sorted(created)
+
+
+def test_files_that_the_docs_name_exist() -> None:
+    pattern = re.compile(r"`((?:cli|core|store|tests|typings|docs|examples|scripts)/[\w./-]*)`")
+    missing = [
+        f"{document.relative_to(ROOT)}: {name}"
+        for document in documents()
+        for name in pattern.findall(document.read_text())
+        if not (ROOT / name).exists()
+    ]
+
+    assert missing == []

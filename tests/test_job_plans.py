@@ -1,0 +1,130 @@
+"""A plan and its schedule come back as they were saved."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blend.core.schedule import POLICIES, Policy, Schedule
+from blend.store.job import Job, PlanRecord
+from tests.filled_job import filled_job
+
+ROWS = 5
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    def column(elements: st.SearchStrategy[float], dtype: str) -> npt.NDArray[Any]:
+        return np.array(draw(st.lists(elements, min_size=ROWS, max_size=ROWS)), dtype)
+
+    positive = st.floats(0, allow_infinity=False, allow_nan=False)
+    return Schedule(
+        draw(st.sampled_from(POLICIES)),
+        np.array(draw(st.permutations(range(ROWS))), np.int64),
+        column(st.sampled_from([0, 1]), "i1"),
+        column(positive, "f8"),
+        column(st.integers(0, 2**40), "i8"),
+        column(st.floats(0, allow_nan=False), "f8"),
+        draw(positive),
+    )
+
+
+def assert_equal(found: Schedule | None, saved: Schedule) -> None:
+    assert found is not None
+    for name in ("order", "side", "expected_tokens", "uncached_tokens", "density"):
+        column, before = getattr(found, name), getattr(saved, name)
+        assert column.dtype == before.dtype
+        assert column.tolist() == before.tolist()
+    assert (found.policy, found.root_density) == (saved.policy, saved.root_density)
+
+
+def schedule(order: list[int], *, policy: Policy = "paper") -> Schedule:
+    n = len(order)
+    return Schedule(
+        policy,
+        np.array(order, np.int64),
+        np.zeros(n, np.int8),
+        np.full(n, 3.5),
+        np.arange(n, dtype=np.int64),
+        np.full(n, 0.25),
+        1.5,
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(saved=schedules())
+def test_a_schedule_comes_back(tmp_path_factory: pytest.TempPathFactory, saved: Schedule) -> None:
+    with filled_job(tmp_path_factory.mktemp("job") / "j.db", rows=ROWS) as job:
+        job.save_plan(PlanRecord(saved.policy), saved)
+
+        assert_equal(job.schedule(), saved)
+
+
+def test_a_plan_comes_back_with_its_sample(tmp_path: Path) -> None:
+    record = PlanRecord(
+        "paper",
+        settings={"seed": 7, "alpha": np.float64(0.15)},
+        digests={"prompts": "abc"},
+        predictions={"seconds": 1.5, "by_side": [1, 2]},
+        outline=[{"rows": 3, "children": [{"rows": 2}]}],
+        sample_rows=np.array([0, 2]),
+        sample_tokens=np.array([9.0, 4.5]),
+        sample_finished=np.array([True, False]),
+        length_source=np.array([3, 2, 1], np.int8),
+    )
+    with filled_job(tmp_path / "j.db", rows=3) as job:
+        number = job.save_plan(record, schedule([2, 0, 1]))
+        found = job.plan()
+
+        assert found is not None
+        assert (found.id, found.policy) == (number, "paper")
+        assert found.settings == {"seed": 7, "alpha": 0.15}
+        assert (found.digests, found.predictions) == (record.digests, record.predictions)
+        assert found.outline == record.outline
+        assert found.sample_rows.tolist() == [0, 2]
+        assert found.sample_tokens.tolist() == [9.0, 4.5]
+        assert found.sample_finished.tolist() == [True, False]
+        assert found.created > 0
+        assert job.place(2) == (0, 0, 3.5, 0, 0.25, 1)
+        assert job.place(0) == (1, 0, 3.5, 1, 0.25, 3)
+
+
+def test_the_latest_plan_counts(tmp_path: Path) -> None:
+    with filled_job(tmp_path / "j.db", rows=3) as job:
+        before = (job.plan(), job.schedule(), job.place(0))
+        job.save_plan(PlanRecord("paper"), schedule([0, 1, 2]))
+        second = schedule([2, 1, 0], policy="dfs")
+        job.save_plan(PlanRecord("dfs"), second)
+        found = job.plan()
+
+        assert before == (None, None, None)
+        assert found is not None
+        assert found.policy == "dfs"
+        assert_equal(job.schedule(), second)
+
+
+@pytest.mark.parametrize("order", [[0, 0, 1], [0, 1, 3]])
+def test_an_order_that_is_no_permutation_is_not_saved(tmp_path: Path, order: list[int]) -> None:
+    with filled_job(tmp_path / "j.db", rows=3) as job:
+        job.save_plan(PlanRecord("paper"), schedule([0, 1, 2]))
+        with pytest.raises(sqlite3.IntegrityError):
+            job.save_plan(PlanRecord("dfs"), schedule(order, policy="dfs"))
+        kept = job.plan()
+
+        assert kept is not None
+        assert kept.policy == "paper"
+        assert_equal(job.schedule(), schedule([0, 1, 2]))
+
+
+def test_a_job_without_rows_has_an_empty_plan(tmp_path: Path) -> None:
+    with Job.open(tmp_path / "j.db", create=True) as job:
+        job.save_plan(PlanRecord("paper"), schedule([]))
+        found = job.schedule()
+
+        assert found is not None
+        assert len(found) == len(job.prompts()) == len(job.pending()) == 0

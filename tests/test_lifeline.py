@@ -1,0 +1,66 @@
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
+
+# Prints the pid of a child that would sleep for a minute, then sleeps.
+FORKED = """
+import os, sys, time
+from blend.core.engines.lifeline import tie_forked_children
+read, write = os.pipe()
+tie_forked_children(close_fd=write)
+child = os.fork()
+if child == 0:
+    try:
+        os.fstat(write)
+    except OSError:
+        time.sleep(60)
+    os._exit(1)
+print(child, flush=True)
+time.sleep(60)
+"""
+
+# The same, for a process that ties itself after it has been started.
+STARTED = """
+import os, subprocess, sys, time
+tie = "import time; from blend.core.engines.lifeline import tie_to_parent as tie"
+tie += f"; tie({os.getpid()}); print(0, flush=True); time.sleep(60)"
+child = subprocess.Popen([sys.executable, "-c", tie], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("script", [FORKED, STARTED])
+def test_a_tied_process_dies_with_its_killed_parent(script: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        time.sleep(0.1)
+        assert alive(child)
+
+        parent.send_signal(signal.SIGKILL)
+        deadline = time.monotonic() + 2
+        while alive(child) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+        assert not alive(child)
+
+
+def test_a_process_whose_parent_is_already_gone_dies_at_once() -> None:
+    tie = "from blend.core.engines.lifeline import tie_to_parent; tie_to_parent(1)"
+
+    assert subprocess.run([sys.executable, "-c", tie], check=False).returncode == -signal.SIGKILL

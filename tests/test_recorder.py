@@ -1,0 +1,82 @@
+"""Results reach the job in small batches, and all of them whatever happens."""
+
+from pathlib import Path
+
+import pytest
+
+from blend.core.errors import BlendError
+from blend.store.job import Job
+from blend.store.recorder import Recorder
+from tests.filled_job import answer, filled_job
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def recorded(job: Job) -> int:
+    return job.counts().answered
+
+
+def begun(job: Job) -> int:
+    return job.begin_run(purpose="execute", engine="sim", settings={})
+
+
+def test_sixty_four_results_are_saved_at_once(tmp_path: Path) -> None:
+    with filled_job(tmp_path / "j.db", rows=70) as job:
+        recorder = Recorder(job, begun(job), clock=Clock())
+        recorder.add(answer(row) for row in range(63))
+        before = recorded(job)
+        recorder.add([answer(63)])
+
+        assert (before, recorded(job)) == (0, 64)
+
+
+def test_a_result_waits_a_second_at_most(tmp_path: Path) -> None:
+    clock = Clock()
+    with filled_job(tmp_path / "j.db", rows=3) as job:
+        recorder = Recorder(job, begun(job), clock=clock)
+        recorder.add([answer(0)])
+        clock.now_s += 0.9
+        recorder.add([answer(1)])
+        before = recorded(job)
+        clock.now_s += 0.1
+        recorder.add([])
+
+        assert (before, recorded(job)) == (0, 2)
+
+
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+def test_nothing_that_arrived_is_lost_at_the_end(
+    tmp_path: Path, error: type[BaseException] | None
+) -> None:
+    with filled_job(tmp_path / "j.db", rows=3) as job:
+        try:
+            with Recorder(job, begun(job), clock=Clock()) as recorder:
+                recorder.add([answer(0), answer(2)])
+                if error:
+                    raise error
+        except (ValueError, KeyboardInterrupt):
+            pass
+
+        assert job.pending().tolist() == [False, True, False]
+
+
+def test_a_batch_that_could_not_be_saved_is_saved_by_the_next_flush(tmp_path: Path) -> None:
+    with filled_job(tmp_path / "j.db", rows=3) as job:
+        sql = job._database.connection
+        pages = sql.execute("PRAGMA page_count").fetchone()[0]
+        recorder = Recorder(job, begun(job), clock=Clock())
+        recorder.add([answer(0, text="long" * 20_000)])
+        sql.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(BlendError, match="disk full"):
+            recorder.flush()
+        sql.execute("PRAGMA max_page_count = 100000")
+        recorder.flush()
+
+        assert recorded(job) == 1

@@ -1,0 +1,134 @@
+"""The scanners admit every row once, in their order, and no more than the engine can take."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blend.core.engines import Capacity, StepReport
+from blend.core.engines.sim import SimEngine
+from blend.core.engines.sim_answers import hashed_length
+from blend.core.executor import run
+from blend.core.in_flight import WAITING_SEQUENCES
+from blend.core.request import Request
+from blend.core.schedule import POLICIES, Policy, Schedule
+from tests.small_jobs import capacity, grouped, request, scanner_of, schedule, step_s
+
+
+class LaggingEngine(SimEngine):
+    """A simulated engine whose reports arrive some steps late, as from another process."""
+
+    def __init__(
+        self,
+        capacity: Capacity,
+        *,
+        lag_steps: int,
+        output_tokens: Callable[[Request], int] = hashed_length,
+    ):
+        super().__init__(capacity, step_s=step_s, output_tokens=output_tokens)
+        self._late: deque[StepReport] = deque()
+        self._lag_steps = lag_steps
+
+    def step(self) -> StepReport:
+        while self._running or self._waiting or self._refused:
+            self._late.append(super().step())
+            if len(self._late) > self._lag_steps:
+                break
+        return self._late.popleft()
+
+
+densities = st.floats(0.01, 1000)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[list[Request], Schedule]:
+    shapes = st.tuples(st.integers(1, 150), st.integers(1, 60), st.integers(1, 4))
+    rows = draw(st.lists(shapes, min_size=1, max_size=40))
+    requests = [
+        request(row, [row % 3] * tokens, max_tokens=output, sequences=sequences)
+        for row, (tokens, output, sequences) in enumerate(rows)
+    ]
+    n = len(requests)
+    density = draw(st.lists(densities, min_size=n, max_size=n).map(lambda d: sorted(d)[::-1]))
+    return requests, schedule(
+        requests,
+        policy=draw(st.sampled_from(POLICIES)),
+        order=draw(st.permutations(range(n))),
+        expected=draw(st.lists(st.floats(0, 80), min_size=n, max_size=n)),
+        density=density,
+        root_density=draw(densities),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(plans(), st.integers(14, 40), st.integers(1, 12), st.integers(0, 5))
+def test_every_row_completes_once_and_the_engine_never_holds_too_many(
+    job: tuple[list[Request], Schedule], blocks: int, slots: int, lag_steps: int
+) -> None:
+    requests, plan = job
+    limits = capacity(16 * blocks, max_sequences=slots, step_tokens=128)
+    inside: set[int] = set()
+    done: list[int] = []
+
+    def on_admit(rows: Sequence[int]) -> None:
+        inside.update(rows)
+        sequences = sum(requests[row].sequences for row in inside)
+        assert sequences <= slots + WAITING_SEQUENCES or len(inside) == 1
+
+    engine = LaggingEngine(limits, lag_steps=lag_steps)
+    for report in run(
+        scanner_of(requests, plan, limits),
+        requests.__getitem__,
+        engine,
+        on_admit=on_admit,
+    ):
+        done += [completion.row for completion in report.completions]
+        inside -= {completion.row for completion in report.completions}
+
+    assert sorted(done) == list(range(len(requests)))
+
+
+@pytest.mark.parametrize("policy", ["dfs", "fcfs", "random"])
+@pytest.mark.parametrize("lag_steps", [0, 4])
+def test_an_order_is_followed(policy: Policy, lag_steps: int) -> None:
+    requests = grouped(6, size=10, shared=32, own=8, max_tokens=20)
+    order = [int(row) for row in np.random.default_rng(7).permutation(len(requests))]
+    limits = capacity(1024, max_sequences=8)
+    admitted: list[int] = []
+    plan = schedule(requests, policy=policy, order=order)
+    for _ in run(
+        scanner_of(requests, plan, limits),
+        requests.__getitem__,
+        LaggingEngine(limits, lag_steps=lag_steps),
+        on_admit=admitted.extend,
+    ):
+        pass
+
+    assert admitted == order
+
+
+@pytest.mark.parametrize("lag_steps", [0, 3])
+@pytest.mark.parametrize("kv_tokens", [640, 1 << 16])
+def test_few_wait_inside_the_engine_and_it_stays_filled(lag_steps: int, kv_tokens: int) -> None:
+    requests = [request(row, [row] * 32, max_tokens=30) for row in range(600)]
+    limits = capacity(kv_tokens, max_sequences=32, step_tokens=256)
+    engine = LaggingEngine(limits, lag_steps=lag_steps, output_tokens=lambda _: 30)
+    scanner = scanner_of(requests, schedule(requests, policy="dfs"), limits)
+    reports = list(run(scanner, requests.__getitem__, engine))
+    middle = reports[len(reports) // 4 : len(reports) // 2]
+    room = min(32, kv_tokens / 48)
+
+    assert max(report.waiting for report in middle) <= 2 * WAITING_SEQUENCES
+    # A row that has ended counts as inside until a report says so.
+    assert np.mean([report.running for report in middle]) >= 0.8 * room * 30 / (30 + lag_steps)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_empty_schedule_is_done(policy: Policy) -> None:
+    scanner = scanner_of([], schedule([], policy=policy), capacity())
+
+    assert scanner.done
+    assert list(scanner.admit()) == []

@@ -1,0 +1,105 @@
+"""No engine process outlives whoever started it, and its death is noticed: on real vLLM."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from blend.core.engines import EngineDied
+from blend.core.engines.vllm import VllmEngine
+from blend.core.errors import BlendError
+from tests.tiny_engine import TEXT, engine_core, living, request, settings, text, wait_until
+
+pytestmark = pytest.mark.vllm
+
+
+def step_forever(engine: VllmEngine) -> None:
+    while True:
+        engine.step()
+
+
+@pytest.mark.parametrize("victim", ["host", "engine core"])
+def test_a_killed_engine_is_reported_and_leaves_nothing(
+    tiny_model_dir: Path, tmp_path: Path, victim: str
+) -> None:
+    engine = VllmEngine.start(settings(tiny_model_dir, tmp_path / "engine.log"))
+    engine.wait_ready()
+    for row in range(20):
+        engine.submit(request(row, TEXT, text(max_tokens=900, ignore_eos=True)))
+    engine.step()
+    os.kill(engine.pid if victim == "host" else engine_core(engine.pid), signal.SIGKILL)
+    killed = time.monotonic()
+    with pytest.raises(EngineDied, match="gone"):
+        step_forever(engine)
+    reported_s = time.monotonic() - killed
+
+    assert reported_s < 2
+    assert living(engine.pid) == set()
+    engine.close()
+
+
+# Starts an engine on which it works forever, and says which process group it has.
+DRIVER = """
+import sys
+from pathlib import Path
+from tests.tiny_engine import TEXT, VllmEngine, request, settings, text
+engine = VllmEngine.start(settings(Path(sys.argv[1]), Path(sys.argv[2])))
+print(engine.pid, flush=True)
+if sys.argv[3] == "at work":
+    engine.wait_ready()
+    for row in range(1000):
+        engine.submit(request(row, TEXT, text(max_tokens=900, ignore_eos=True)))
+    engine.step()
+    print("at work", flush=True)
+while True:
+    engine.step()
+"""
+
+
+@pytest.mark.parametrize("moment", ["starting", "at work"])
+@pytest.mark.parametrize("victims", ["parent", "parent and host"])
+def test_no_engine_process_survives_its_killed_parent(
+    tiny_model_dir: Path, tmp_path: Path, victims: str, moment: str
+) -> None:
+    command = [sys.executable, "-c", DRIVER, tiny_model_dir, tmp_path / "engine.log", moment]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent
+    ) as driver:
+        assert driver.stdout is not None
+        group = int(driver.stdout.readline())
+        if moment == "at work":
+            driver.stdout.readline()
+        # The host, the tracker of its shared memory, and the engine core at least.
+        assert wait_until(lambda: len(living(group)) >= 3, timeout_s=120)
+        if victims == "parent and host":
+            os.kill(group, signal.SIGSTOP)
+            driver.kill()
+            os.kill(group, signal.SIGKILL)
+        else:
+            driver.kill()
+        assert wait_until(lambda: not living(group), timeout_s=5)
+
+
+def test_an_argument_that_vllm_refuses_is_named(tiny_model_dir: Path, tmp_path: Path) -> None:
+    engine = VllmEngine.start(settings(tiny_model_dir, tmp_path / "engine.log", no_such_flag="1"))
+    with pytest.raises(BlendError, match="no-such-flag"):
+        engine.wait_ready()
+
+    assert living(engine.pid) == set()
+    engine.close()
+
+
+def test_an_engine_that_cannot_start_says_why(tiny_model_dir: Path, tmp_path: Path) -> None:
+    engine = VllmEngine.start(
+        settings(tiny_model_dir, tmp_path / "engine.log", kv_cache_memory_bytes="70000")
+    )
+    with pytest.raises(BlendError, match="KV cache") as caught:
+        engine.wait_ready()
+
+    assert "engine.log" in (caught.value.hint or "")
+    assert living(engine.pid) == set()
+    engine.close()
