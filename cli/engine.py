@@ -4,7 +4,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from blend.cli.model import model_of, shape_of
+from blend.cli.job_model import (
+    ModelOptions,
+    loaded_tokenizer,
+    model_of,
+    refuse_other_model,
+    settled_model,
+    shape_of,
+)
 from blend.cli.options import EngineOptions
 from blend.core.engines import Capacity, Engine
 from blend.core.errors import MISMATCH, BlendError
@@ -26,8 +33,7 @@ def opened_engine(job: Job, options: EngineOptions, *, seed: int) -> Iterator[En
     Raises BlendError when the job's results come from another kind of engine.
     """
     _refuse_mixture(job, options)
-    arguments = dict(options.arguments)
-    arguments.setdefault("max-model-len", str(job.meta("context_tokens")))
+    arguments = _ingested_with(job) | dict(options.arguments)
     engine: Engine
     if options.name == "sim":
         engine = _sim(arguments, shape_of(job, arguments, on_cpu=False))
@@ -37,9 +43,38 @@ def opened_engine(job: Job, options: EngineOptions, *, seed: int) -> Iterator[En
         model = model_of(job)
         engine = VllmEngine.start(EngineSettings(model, model, log_path(job.path), arguments, seed))
     try:
+        if options.name != "sim":
+            # While the engine starts: do its files still give the prompts that were planned?
+            refuse_other_model(job, loaded_tokenizer(settled_model(job, asked_model(options))))
         yield engine
     finally:
         engine.close()
+
+
+def asked_model(options: EngineOptions, model: str | None = None) -> ModelOptions:
+    """Return what the engine's arguments say about the model, for rendering as it does."""
+    length = options.arguments.get("max-model-len")
+    template = options.arguments.get("chat-template")
+    return ModelOptions(
+        model=model,
+        revision=options.arguments.get("revision"),
+        chat_template=Path(template).read_text()
+        if template and Path(template).is_file()
+        else template,
+        trust_remote_code="trust-remote-code" in options.arguments,
+        max_model_len=int(length) if length else None,
+    )
+
+
+def _ingested_with(job: Job) -> dict[str, str | None]:
+    """Return the arguments without which the engine would see other prompts than the plan has."""
+    made_with = job.meta("options") or {}
+    arguments = {
+        "max-model-len": job.meta("context_tokens"),
+        "revision": made_with.get("revision"),
+        "chat-template": made_with.get("chat_template"),
+    }
+    return {name: str(value) for name, value in arguments.items() if value is not None}
 
 
 def _refuse_mixture(job: Job, options: EngineOptions) -> None:

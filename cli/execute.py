@@ -9,7 +9,7 @@ from blend.cli.api import RunContext, digests_of, pending_schedule, run_rows
 from blend.cli.console import counted, duration, err, inert, percent
 from blend.cli.engine import log_path, opened_engine
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
-from blend.cli.model import model_of
+from blend.cli.job_model import model_of
 from blend.cli.options import EngineOptions, JobArgument, SeedOption, takes_engine
 from blend.cli.progress import RunProgress
 from blend.core.engines import Engine, EngineDied, StepReport

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
 from blend.cli.check import InputsArgument, MaxLineBytesOption, StrictOption
-from blend.cli.console import counted, err, inert, out, percent, print_json
+from blend.cli.console import counted, err, inert, print_json
+from blend.cli.ingest_counts import IngestCounts, document, print_ingested
 from blend.cli.ingest_options import (
     ChatTemplateOption,
     JobOption,
@@ -19,10 +19,16 @@ from blend.cli.ingest_options import (
     StrictModelOption,
     TrustRemoteCodeOption,
 )
-from blend.cli.input_files import InputFile, input_files
+from blend.cli.input_files import STDIN, InputFile, input_files
 from blend.cli.inputs import expand_inputs
 from blend.cli.intake import IntakeRules, OnDuplicate, Taken, take_file
-from blend.cli.job_model import ModelOptions, keep_model, load_for, settled_model
+from blend.cli.job_model import (
+    ModelOptions,
+    keep_model,
+    loaded_tokenizer,
+    refuse_other_model,
+    settled_model,
+)
 from blend.cli.options import JsonOption, MaxModelLen
 from blend.cli.reading import reading_progress
 from blend.cli.rejections import RejectionTally, print_notes
@@ -32,6 +38,8 @@ from blend.core.errors import SOME_FAILED, USAGE, BlendError
 from blend.core.lines import MAX_LINE_BYTES
 from blend.core.tokenizer import Tokenizer
 from blend.store.job import Job, Source
+
+__all__ = ["IngestOptions", "ingest", "ingest_command", "print_ingested"]
 
 # What a killed ingest did not save of the sketch is read back from the job.
 SKETCH_EVERY_BATCHES = 64
@@ -48,26 +56,6 @@ class IngestOptions:
     max_line_bytes: int = MAX_LINE_BYTES
 
 
-@dataclass(slots=True)
-class IngestCounts:
-    """What an ingest did, and what the job holds now.
-
-    ``rejected`` counts the lines it rejected, ``rejected_before`` tells that an earlier ingest of
-    the same files had rejected some; ``finished`` names files that were in the job already.
-    ``shared_tokens`` of the job's prompt tokens stand in a prefix that an earlier prompt has too.
-    """
-
-    accepted: int = 0
-    renamed: int = 0
-    tokens: int = 0
-    rejected: RejectionTally = field(default_factory=RejectionTally)
-    rejected_before: bool = False
-    finished: list[str] = field(default_factory=list)
-    job_rows: int = 0
-    job_tokens: int = 0
-    shared_tokens: int = 0
-
-
 def ingest(job_path: Path, inputs: Sequence[str], options: IngestOptions) -> IngestCounts:
     """Bring every request of the inputs into the job, once; go on where a killed ingest stopped.
 
@@ -78,11 +66,12 @@ def ingest(job_path: Path, inputs: Sequence[str], options: IngestOptions) -> Ing
     with input_files(expand_inputs(inputs)) as files, ExitStack() as stack:
         job = _opened(job_path, stack) if job_path.exists() else None
         model = settled_model(job, options.model)
-        fresh = [file for file in files if not _finished(job, file, counts)]
+        fresh = [file for file in _different(files) if not _finished(job, file, counts)]
         if fresh:
             _look(fresh, options, model)
-            tokenizer = load_for(job, model)
+            tokenizer = loaded_tokenizer(model)
             job = job or _opened(job_path, stack)
+            refuse_other_model(job, tokenizer)
             keep_model(job, tokenizer, model)
             _take(job, fresh, counts, tokenizer=tokenizer, options=options)
         if job is not None:
@@ -96,18 +85,29 @@ def _opened(path: Path, stack: ExitStack) -> Job:
     return job
 
 
+def _different(files: Sequence[InputFile]) -> list[InputFile]:
+    """Return the files without those that repeat the content of an earlier one."""
+    first: dict[str, InputFile] = {}
+    for file in files:
+        same = first.setdefault(file.digest, file)
+        if same is not file:
+            err.print(f"left out {inert(file.name)}: the same content as {inert(same.name)}")
+    return list(first.values())
+
+
 def _finished(job: Job | None, file: InputFile, counts: IngestCounts) -> bool:
     """Return whether the job has the whole file; say so, or that the file is not what it was."""
-    for source in job.sources() if job else []:
-        if source.head_digest == file.digest and source.complete:
-            err.print(f"already ingested: {inert(file.name)}")
-            counts.finished.append(file.name)
-            return True
-        if source.path == file.name and source.head_digest != file.digest:
-            err.print(
-                f"[bold yellow]warning:[/] {inert(file.name)} has changed since it was ingested; "
-                "the job keeps what it has, and the file is added as a new one"
-            )
+    sources = job.sources() if job else []
+    if any(source.complete and source.head_digest == file.digest for source in sources):
+        err.print(f"already ingested: {inert(file.name)}")
+        counts.finished.append(file.name)
+        return True
+    same_name = [source for source in sources if source.path == file.name != STDIN]
+    if same_name and all(source.head_digest != file.digest for source in same_name):
+        err.print(
+            f"[bold yellow]warning:[/] {inert(file.name)} has changed since it was ingested; "
+            "the job keeps what it has, and the file is added as a new one"
+        )
     return False
 
 
@@ -227,37 +227,8 @@ def ingest_command(
         max_line_bytes=max_line_bytes,
     )
     counts = ingest(job, inputs, options)
-    print_json(_document(counts)) if json else print_ingested(counts)
+    print_json(document(counts)) if json else print_ingested(counts)
+    if counts.job_rows:
+        err.print(f"next: `blend plan {inert(str(job))}`")
     if counts.rejected or counts.rejected_before:
         raise typer.Exit(SOME_FAILED)
-    err.print(f"next: `blend plan {inert(str(job))}`")
-
-
-def print_ingested(counts: IngestCounts, to: Console = out) -> None:
-    """Write what an ingest did."""
-    to.print(f"accepted: {counted(counts.accepted)}")
-    to.print(f"rejected: {counted(len(counts.rejected))}")
-    for reason, count in counts.rejected.counts.most_common():
-        to.print(f"  {inert(reason)}: {counted(count)}")
-    if counts.renamed:
-        to.print(f"renamed: {counted(counts.renamed)}")
-    share = counts.shared_tokens / max(counts.job_tokens, 1)
-    to.print(f"requests in the job: {counted(counts.job_rows)}")
-    to.print(f"prompt tokens: {counted(counts.job_tokens)}")
-    to.print(f"shared prefix: {counted(counts.shared_tokens)} tokens ({percent(share)})")
-
-
-def _document(counts: IngestCounts) -> dict[str, object]:
-    return {
-        "accepted": counts.accepted,
-        "rejected": len(counts.rejected),
-        "renamed": counts.renamed,
-        "prompt_tokens": counts.tokens,
-        "already_ingested": counts.finished,
-        "rejections": counts.rejected.summary(),
-        "job": {
-            "requests": counts.job_rows,
-            "prompt_tokens": counts.job_tokens,
-            "shared_tokens": counts.shared_tokens,
-        },
-    }

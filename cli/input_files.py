@@ -16,6 +16,8 @@ from pathlib import Path
 from blend.core.errors import BlendError
 from blend.core.lines import decompressed
 
+STDIN = "stdin"
+
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
@@ -67,5 +69,4 @@ def _known(name: str, path: Path) -> InputFile:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise BlendError(f"cannot read {name}: {error.strerror}") from error
-    name = "stdin" if name == "-" else name
-    return InputFile(name, path, state.st_size, digest, state.st_mtime_ns)
+    return InputFile(STDIN if name == "-" else name, path, state.st_size, digest, state.st_mtime_ns)

@@ -1,8 +1,10 @@
 """Which model is a job for? The first ingest says it, the job keeps it, later ones compare it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from blend.core.errors import MISMATCH, BlendError
+from blend.core.hardware import ModelShape, model_shape
 from blend.core.tokenizer import Tokenizer, load_tokenizer
 from blend.store.job import Job
 
@@ -35,27 +37,39 @@ def settled_model(job: Job | None, asked: ModelOptions) -> ModelOptions:
     )
 
 
-def load_for(job: Job | None, options: ModelOptions) -> Tokenizer:
-    """Load the tokenizer; raise BlendError when it is not the one of the rows in the job."""
+def loaded_tokenizer(options: ModelOptions) -> Tokenizer:
+    """Load the tokenizer of settled options; raise BlendError when that cannot be."""
     if options.model is None:
         raise ValueError("options are not settled")
-    tokenizer = load_tokenizer(
+    return load_tokenizer(
         options.model,
         revision=options.revision,
         chat_template=options.chat_template,
         trust_remote_code=options.trust_remote_code,
         max_model_len=options.max_model_len,
     )
-    if job is not None and len(job):
-        _compare(job, tokenizer)
-    return tokenizer
+
+
+def refuse_other_model(job: Job, tokenizer: Tokenizer) -> None:
+    """Raise BlendError when the rows in the job were rendered for another model."""
+    if not len(job):
+        return
+    now = {**tokenizer.fingerprint, "context_tokens": tokenizer.context_tokens}
+    then = {**(job.meta("fingerprint") or {}), "context_tokens": job.meta("context_tokens")}
+    for name, value in now.items():
+        if then.get(name) != value:
+            raise BlendError(
+                f"the job was ingested with another {name.replace('_', ' ')}: "
+                f"{then.get(name)}, now {value}: {job.path}",
+                hint="ingest into a new job",
+                exit_code=MISMATCH,
+            )
 
 
 def keep_model(job: Job, tokenizer: Tokenizer, options: ModelOptions) -> None:
     """Write down in the job which model its requests are rendered for."""
     job.set_meta(
         model=tokenizer.model,
-        served_model=options.model,
         context_tokens=tokenizer.context_tokens,
         fingerprint=tokenizer.fingerprint,
         model_config=tokenizer.config,
@@ -68,14 +82,24 @@ def keep_model(job: Job, tokenizer: Tokenizer, options: ModelOptions) -> None:
     )
 
 
-def _compare(job: Job, tokenizer: Tokenizer) -> None:
-    now = {**tokenizer.fingerprint, "context_tokens": tokenizer.context_tokens}
-    then = {**(job.meta("fingerprint") or {}), "context_tokens": job.meta("context_tokens")}
-    for name, value in now.items():
-        if then.get(name) != value:
-            raise BlendError(
-                f"the job was ingested with another {name.replace('_', ' ')}: "
-                f"{then.get(name)}, now {value}: {job.path}",
-                hint="ingest into a new job",
-                exit_code=MISMATCH,
-            )
+def model_of(job: Job) -> str:
+    """Return the model that a job was ingested for; BlendError for a job without rows."""
+    model = job.meta("model")
+    if model is None:
+        raise BlendError(
+            f"nothing has been ingested into {job.path}",
+            hint=f"`blend ingest FILE --job {job.path} --model MODEL`",
+        )
+    return str(model)
+
+
+def shape_of(job: Job, arguments: Mapping[str, str | None], *, on_cpu: bool) -> ModelShape:
+    """Return the shape of the job's model with the data types that the engine will use."""
+    model = model_of(job)
+    dtype = arguments.get("dtype") or ("float32" if on_cpu else None)
+    return model_shape(
+        job.meta("model_config") or {},
+        name=model,
+        dtype=None if dtype == "auto" else dtype,
+        kv_dtype=arguments.get("kv-cache-dtype"),
+    )

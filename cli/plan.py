@@ -17,8 +17,8 @@ from blend.cli.console import counted, duration, err, inert, percent
 from blend.cli.engine import opened_engine
 from blend.cli.execute import died
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
+from blend.cli.job_model import model_of, shape_of
 from blend.cli.machine import this_hardware
-from blend.cli.model import model_of, shape_of
 from blend.cli.options import EngineOptions, JobArgument, SeedOption, takes_engine
 from blend.cli.progress import RunProgress
 from blend.cli.views.schedule import number

@@ -8,7 +8,7 @@ import typer
 
 from blend.cli.api import PlanOptions, digests_of
 from blend.cli.console import err
-from blend.cli.engine import opened_engine
+from blend.cli.engine import asked_model, opened_engine
 from blend.cli.execute import died, exit_code_of, run_schedule, schedule_to_run
 from blend.cli.export import (
     ErrorsOption,
@@ -22,7 +22,6 @@ from blend.cli.export import (
 from blend.cli.ingest import IngestOptions, ingest, print_ingested
 from blend.cli.inputs import expand_inputs
 from blend.cli.interrupt import drain_on_interrupt
-from blend.cli.job_model import ModelOptions
 from blend.cli.options import EngineOptions, SeedOption, takes_engine
 from blend.cli.plan import (
     HardwareOption,
@@ -114,12 +113,7 @@ def run_command(
     path = job_path_for(job_path, output)
     outputs = (output, errors or errors_path(output))
     check_outputs(path, outputs, expand_inputs(inputs), overwrite=overwrite)
-    length = options.arguments.get("max-model-len")
-    counts = ingest(
-        path,
-        inputs,
-        IngestOptions(ModelOptions(model=model, max_model_len=int(length) if length else None)),
-    )
+    counts = ingest(path, inputs, IngestOptions(asked_model(options, model)))
     print_ingested(counts, err)
     with Job.open(path) as job, job.lock("run"):
         job.set_meta(outputs=list(outputs))

@@ -65,7 +65,8 @@ def next_command(job: Job, counts: Counts) -> str:
     if not counts.total or any(not source.complete for source in job.sources()):
         return f"blend ingest FILE --job {name}"
     if not counts.pending and not counts.running:
-        return f"blend export {name} -o OUT"
+        outputs = job.meta("outputs")
+        return f"blend export {name} -o {outputs[0] if outputs else 'OUT'}"
     if job.plan() is None:
         return f"blend plan {name}"
     return f"blend execute {name}" + (" --resume" if job.executed() else "")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from blend.cli.input_files import InputFile
+from blend.cli.reading import reading_progress
 from blend.cli.rejections import RejectionTally, place
 from blend.core.draft import Draft, Note, Rejection
 from blend.core.errors import SOME_FAILED, BlendError
@@ -48,8 +49,9 @@ def survey(files: Sequence[InputFile], rules: SurveyRules) -> Survey:
 
 
 def _survey_file(file: InputFile, rules: SurveyRules, found: Survey, seen: SeenIds) -> None:
-    with decompressed(file.path) as stream:
+    with decompressed(file.path) as stream, reading_progress(file.name) as show:
         for line in open_lines(stream, max_line_bytes=rules.max_line_bytes):
+            show(line.number)
             judged = parse_line(line)
             if isinstance(judged, Draft) and not rules.rename_duplicates:
                 judged = _first_use(judged, file, seen)

@@ -1,1 +1,1 @@
-"""x."""
+"""The method: pure functions on records and arrays, and the engines."""

@@ -74,11 +74,11 @@ def load_tokenizer(
     ``trust_remote_code``.
     """
     model = _existing(model)
-    from transformers import AutoTokenizer, PreTrainedConfig
+    from transformers import AutoTokenizer, PretrainedConfig
     from transformers.utils import logging
 
     with explained(model, revision=revision), _quiet(logging):
-        config, _ = PreTrainedConfig.get_config_dict(model, revision=revision)
+        config, _ = PretrainedConfig.get_config_dict(model, revision=revision)
         if "model_type" not in config:
             raise BlendError(
                 f"not a model: {model}: its `config.json` names no model type",

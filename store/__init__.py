@@ -1,1 +1,1 @@
-"""x."""
+"""The job on disk."""

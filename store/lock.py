@@ -40,19 +40,20 @@ def locked(job: Path, *, purpose: str, since: str) -> Iterator[None]:
     """Hold the job for *purpose*; raise BlendError, naming the holder, when another has it."""
     path = lock_path(job.resolve())
     descriptor = _open(path)
+    _held.add(descriptor)
     try:
         _take(descriptor, path, job)
-        host, pid, _ = here()
-        holder = {"pid": pid, "host": host, "purpose": purpose, "since": since}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, orjson.dumps(holder), 0)
-        _held.add(descriptor)
+        _sign(descriptor, purpose, since)
         try:
             yield
         finally:
-            _release(descriptor)
+            # The file stays: removed, two processes could lock two different files of its name.
+            if descriptor in _held:
+                os.ftruncate(descriptor, 0)
     finally:
-        with suppress(OSError):
+        # In a forked child it is closed already, and its number may be another file's.
+        if descriptor in _held:
+            _held.discard(descriptor)
             os.close(descriptor)
 
 
@@ -78,10 +79,11 @@ def _take(descriptor: int, path: Path, job: Path) -> None:
         raise _in_use(job, _holder(path)) from error
 
 
-def _release(descriptor: int) -> None:
-    # The file stays: removing it would let two processes lock two different files of this name.
+def _sign(descriptor: int, purpose: str, since: str) -> None:
+    host, pid, _ = here()
     os.ftruncate(descriptor, 0)
-    _held.discard(descriptor)
+    holder = {"pid": pid, "host": host, "purpose": purpose, "since": since}
+    os.pwrite(descriptor, orjson.dumps(holder), 0)
 
 
 def _holder(path: Path) -> dict[str, Any]:

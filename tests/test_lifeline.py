@@ -28,8 +28,9 @@ time.sleep(60)
 # The same, for a process that ties itself after it has been started.
 STARTED = """
 import os, subprocess, sys, time
-tie = "import time; from blend.core.engines.lifeline import tie_to_parent as tie"
-tie += f"; tie({os.getpid()}); print(0, flush=True); time.sleep(60)"
+os.setpgid(0, 0)
+tie = "import time; from blend.core.engines.lifeline import tie_to_group as tie"
+tie += "; tie(); print(0, flush=True); time.sleep(60)"
 child = subprocess.Popen([sys.executable, "-c", tie], stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
@@ -60,7 +61,9 @@ def test_a_tied_process_dies_with_its_killed_parent(script: str) -> None:
         assert not alive(child)
 
 
-def test_a_process_whose_parent_is_already_gone_dies_at_once() -> None:
-    tie = "from blend.core.engines.lifeline import tie_to_parent; tie_to_parent(1)"
+@pytest.mark.parametrize("tie", ["tie_to_parent(1)", "tie_to_group()"])
+def test_a_process_whose_parent_is_already_gone_dies_at_once(tie: str) -> None:
+    code = f"from blend.core.engines.lifeline import *; {tie}"
+    process = subprocess.run([sys.executable, "-c", code], check=False, start_new_session=True)
 
-    assert subprocess.run([sys.executable, "-c", tie], check=False).returncode == -signal.SIGKILL
+    assert process.returncode == -signal.SIGKILL

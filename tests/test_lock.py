@@ -116,3 +116,29 @@ with Job.open(Path(sys.argv[1])) as job, job.lock("execute"):
             os.kill(child, 0)
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+def test_a_child_that_leaves_the_context_changes_nothing(path: Path) -> None:
+    """After the fork, the number of the lock's descriptor may belong to another file."""
+    code = """
+import os, sys
+from pathlib import Path
+from blend.store.job import Job
+
+other = Path(sys.argv[1]).with_name("other.txt")
+other.write_text("precious")
+with Job.open(Path(sys.argv[1])) as job:
+    with job.lock("execute"):
+        child = os.fork()
+        if not child:
+            opened = [os.open(other, os.O_RDWR) for _ in range(20)]
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+print(other.read_text())
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
+    )
+
+    assert (run.stdout, run.stderr) == ("precious\n", "")

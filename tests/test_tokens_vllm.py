@@ -121,9 +121,7 @@ VllmIds = Callable[[dict[str, Any]], list[list[int]]]
 @pytest.fixture(scope="module")
 def vllm_ids() -> Callable[[Path], VllmIds]:
     """Give vLLM's rendering of a model folder: from a body to the ids of each prompt."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VLLM_NO_USAGE_STATS", "1")
-        pytest.importorskip("vllm")
+    pytest.importorskip("vllm")
     from vllm.config import ModelConfig, VllmConfig
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -69,10 +71,9 @@ def test_rows_share_with_the_row_before_what_lcp_says(token_ids: list[list[int]]
     tree = build_tree(prompts_of(token_ids))
 
     rows = tree.rows.tolist()
-    pairs = zip(rows, rows[1:], strict=False)
     assert tree.lcp.tolist() == [
         0,
-        *(common_prefix(token_ids[above], token_ids[below]) for above, below in pairs),
+        *(common_prefix(token_ids[above], token_ids[below]) for above, below in pairwise(rows)),
     ]
 
 

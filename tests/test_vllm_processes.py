@@ -60,8 +60,10 @@ while True:
 """
 
 
-@pytest.mark.parametrize("moment", ["starting", "at work"])
-@pytest.mark.parametrize("victims", ["parent", "parent and host"])
+@pytest.mark.parametrize(
+    ("victims", "moment"),
+    [("parent", "at work"), ("parent and host", "at work"), ("parent and host", "starting")],
+)
 def test_no_engine_process_survives_its_killed_parent(
     tiny_model_dir: Path, tmp_path: Path, victims: str, moment: str
 ) -> None:

@@ -2,8 +2,7 @@
 
 Linux can kill a process the moment its parent dies, even by SIGKILL and even while the process
 is stuck in native code. The tie is to the parent's *thread*: only a process started by a thread
-that lives as long as its parent, the main thread, may be tied. Elsewhere these functions do
-nothing, and the watch on the pipe is all there is.
+that lives as long as its parent, the main thread, may be tied. Other systems have no such tie.
 """
 
 import contextlib
@@ -18,12 +17,25 @@ _PR_SET_PDEATHSIG = 1
 
 def tie_to_parent(parent_pid: int) -> None:
     """Die by SIGKILL when the process *parent_pid*, our parent, dies; at once if it already has."""
-    if not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _die_with_parent()
     # The parent may have died before the tie was made.
     if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tie_to_group() -> None:
+    """Die by SIGKILL when our parent dies, which is of our process group; at once if it has.
+
+    For a process that does not know its parent's pid: an orphan's parent is of another group.
+    """
+    _die_with_parent()
+    if os.getpgid(os.getppid()) != os.getpgid(0):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_with_parent() -> None:
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def tie_forked_children(close_fd: int) -> None:

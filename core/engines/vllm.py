@@ -5,13 +5,13 @@ caller, whichever way that ends. This side imports neither torch nor vLLM.
 """
 
 import contextlib
+import getpass
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,12 +48,12 @@ class VllmEngine:
     """An Engine of one vLLM instance; starts at once, in the background."""
 
     def __init__(
-        self, host: subprocess.Popen[bytes], pipe: Connection, log: EngineLog, sockets: Path
+        self, host: subprocess.Popen[bytes], pipe: Connection, log: EngineLog, scratch: Path
     ):
         self._host = host
         self._pipe = pipe
         self._log = log
-        self._sockets = sockets
+        self._scratch = scratch
         self._ready: Ready | None = None
         self._submitted = 0
         self._ended = False
@@ -62,22 +62,22 @@ class VllmEngine:
     def start(cls, settings: EngineSettings) -> "VllmEngine":
         """Start the engine's process and return without waiting for it."""
         settings.log_path.parent.mkdir(parents=True, exist_ok=True)
-        sockets = Path(tempfile.mkdtemp(prefix="blend-"))
+        scratch = Path(tempfile.mkdtemp(prefix="blend-"))
         log = EngineLog.after(settings.log_path)
         ours, theirs = Pipe()
         with settings.log_path.open("ab") as output:
             host = subprocess.Popen(
-                _host_command(theirs.fileno(), sockets),
+                _host_command(theirs.fileno(), scratch),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=_environment(settings, os.environ),
+                env=_environment(settings, scratch, os.environ),
                 pass_fds=[theirs.fileno()],
                 # The host leads a process group, to be killed as one, out of Ctrl-C's reach.
                 start_new_session=True,
             )
         theirs.close()
-        engine = cls(host, ours, log, sockets)
+        engine = cls(host, ours, log, scratch)
         engine._send(
             Start(
                 settings.model,
@@ -185,7 +185,7 @@ class VllmEngine:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._host.pid, signal.SIGKILL)
             self._host.wait()
-        shutil.rmtree(self._sockets, ignore_errors=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _left_by_itself(self) -> bool:
         try:
@@ -201,19 +201,25 @@ class VllmEngine:
         return True
 
 
-def _host_command(pipe_number: int, sockets: Path) -> list[str]:
-    # A tie is to the thread that starts the process: a passing thread must not be tied to.
-    tied_to = os.getpid() if threading.current_thread() is threading.main_thread() else 0
+def _host_command(pipe_number: int, scratch: Path) -> list[str]:
     module = "blend.core.engines.vllm_host"
-    return [sys.executable, "-P", "-m", module, str(pipe_number), str(tied_to), str(sockets)]
+    return [sys.executable, "-P", "-m", module, str(pipe_number), str(scratch)]
 
 
-def _environment(settings: EngineSettings, inherited: Mapping[str, str]) -> dict[str, str]:
+def _environment(
+    settings: EngineSettings, scratch: Path, inherited: Mapping[str, str]
+) -> dict[str, str]:
     """Return the host's environment; what the user has set stays."""
-    defaults = {"VLLM_NO_USAGE_STATS": "1"}
+    compiled = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
+    defaults = {
+        "VLLM_NO_USAGE_STATS": "1",
+        # Where torch keeps it by default, out of the scratch folder: it serves the next start too.
+        "TORCHINDUCTOR_CACHE_DIR": str(compiled),
+    }
     if Path(settings.model).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
-    return defaults | dict(inherited)
+    # A killed engine cannot remove its sockets and rendezvous files.
+    return defaults | dict(inherited) | {"TMPDIR": str(scratch)}
 
 
 def _total(reports: Sequence[StepReport], *, waiting: int) -> StepReport:

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from blend.core.engines import vllm_compat
-from blend.core.engines.lifeline import tie_forked_children, tie_to_parent
+from blend.core.engines.lifeline import tie_forked_children, tie_to_group
 from blend.core.engines.vllm_arguments import command_line
 from blend.core.engines.vllm_messages import Close, Died, Refused, Start, Work
 from blend.core.engines.vllm_service import Service
@@ -70,9 +70,9 @@ def listen(
         take(message)
 
 
-def end_everything(sockets: str) -> NoReturn:
+def end_everything(scratch: str) -> NoReturn:
     """Kill this process and every process it started: the parent is gone."""
-    shutil.rmtree(sockets, ignore_errors=True)
+    shutil.rmtree(scratch, ignore_errors=True)
     os.killpg(os.getpgid(0), signal.SIGKILL)
     os._exit(1)
 
@@ -130,20 +130,14 @@ async def build(start: Start, outbox: Outbox) -> Service:
     return service
 
 
-def main(pipe_number: int, tied_to: int, sockets: str) -> None:
-    """Serve the parent at the other end of the pipe.
-
-    *tied_to* is the parent's pid, or 0 not to be tied to it; *sockets* a folder of ours.
-    """
+def main(pipe_number: int, scratch: str) -> None:
+    """Serve the parent at the other end of the pipe; *scratch* is this engine's own folder."""
     # Ctrl-C is for the parent, which drains.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(pipe_number, False)
-    if tied_to:
-        tie_to_parent(tied_to)
     tie_forked_children(close_fd=pipe_number)
-    os.environ.setdefault("VLLM_RPC_BASE_PATH", sockets)
     pipe = Connection(pipe_number)
-    on_broken = partial(end_everything, sockets)
+    on_broken = partial(end_everything, scratch)
     outbox = Outbox(pipe, on_broken=on_broken)
     try:
         asyncio.run(serve(pipe, outbox, on_broken=on_broken))
@@ -153,8 +147,8 @@ def main(pipe_number: int, tied_to: int, sockets: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), sys.argv[2])
 elif __name__ == "__mp_main__":
     # multiprocessing's spawn runs this module first in each process that the host, or a process
     # of its engine, starts; os.register_at_fork does not reach those.
-    tie_to_parent(os.getppid())
+    tie_to_group()

@@ -38,7 +38,7 @@ class Service:
         self._turnstile = Turnstile()
         self._tasks: set[asyncio.Task[None]] = set()
         self._steps: list[vllm_compat.EngineStep] = []
-        self._last_step = vllm_compat.EngineStep(0, 0, 0.0, 0, 0, 0, 0)
+        self._last_step = vllm_compat.EngineStep(0, 0.0, 0, 0, 0, 0)
         self._completions: list[Completion] = []
         self._received = 0
         self._report_due = False

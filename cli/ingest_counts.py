@@ -1,0 +1,59 @@
+"""What an ingest did, and how it is told."""
+
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+from blend.cli.console import counted, inert, out, percent
+from blend.cli.rejections import RejectionTally
+
+
+@dataclass(slots=True)
+class IngestCounts:
+    """What an ingest did, and what the job holds now.
+
+    ``rejected`` counts the lines it rejected, ``rejected_before`` tells that an earlier ingest of
+    the same files had rejected some; ``finished`` names files that were in the job already.
+    ``shared_tokens`` of the job's prompt tokens stand in a prefix that an earlier prompt has too.
+    """
+
+    accepted: int = 0
+    renamed: int = 0
+    tokens: int = 0
+    rejected: RejectionTally = field(default_factory=RejectionTally)
+    rejected_before: bool = False
+    finished: list[str] = field(default_factory=list)
+    job_rows: int = 0
+    job_tokens: int = 0
+    shared_tokens: int = 0
+
+
+def print_ingested(counts: IngestCounts, to: Console = out) -> None:
+    """Write what an ingest did."""
+    to.print(f"accepted: {counted(counts.accepted)}")
+    to.print(f"rejected: {counted(len(counts.rejected))}")
+    for reason, count in counts.rejected.counts.most_common():
+        to.print(f"  {inert(reason)}: {counted(count)}")
+    if counts.renamed:
+        to.print(f"renamed: {counted(counts.renamed)}")
+    share = counts.shared_tokens / max(counts.job_tokens, 1)
+    to.print(f"requests in the job: {counted(counts.job_rows)}")
+    to.print(f"prompt tokens: {counted(counts.job_tokens)}")
+    to.print(f"shared prefix: {counted(counts.shared_tokens)} tokens ({percent(share)})")
+
+
+def document(counts: IngestCounts) -> dict[str, object]:
+    """Return the same for `--json`."""
+    return {
+        "accepted": counts.accepted,
+        "rejected": len(counts.rejected),
+        "renamed": counts.renamed,
+        "prompt_tokens": counts.tokens,
+        "already_ingested": counts.finished,
+        "rejections": counts.rejected.summary(),
+        "job": {
+            "requests": counts.job_rows,
+            "prompt_tokens": counts.job_tokens,
+            "shared_tokens": counts.shared_tokens,
+        },
+    }
