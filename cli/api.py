@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 
 from blend.core import executor
-from blend.core.engines import Engine, EngineDied, StepReport
+from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.hardware import Hardware, ModelShape
 from blend.core.lengths import Observations, choose_sample
 from blend.core.plan import Plan, make_plan
@@ -150,9 +150,8 @@ def run_rows(
     """Run the rows of *schedule*, which must have no result, and save what comes back.
 
     Returns the output tokens that each dropped row had when the run was cut. Every result that
-    arrived is in the job when this returns or raises. Raises EngineDied.
+    arrived is in the job when this returns or raises. Raises EngineDiedError.
     """
-    dropped: Mapping[int, int] = {}
     job.release()
     sizes = job.sizes()
     scanner = open_scanner(
@@ -175,10 +174,12 @@ def run_rows(
             timeline.add(report)
             context.on_report(report)
             if context.cut():
-                dropped = engine.abort()
-                break
+                aborted = engine.abort()
+                recorder.add(aborted.report.completions)
+                context.on_report(aborted.report)
+                return aborted.tokens
         timeline.flush()
-    return dropped
+    return {}
 
 
 @contextmanager
@@ -190,7 +191,7 @@ def _opened_run(job: Job, context: RunContext) -> Iterator[int]:
     try:
         yield run
         outcome = "stopped" if context.stopping() else "finished"
-    except EngineDied:
+    except EngineDiedError:
         outcome = "engine died"
         raise
     except KeyboardInterrupt:

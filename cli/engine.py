@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from blend.cli.console import err
+from blend.cli.interrupt import Interrupt
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -19,6 +21,7 @@ from blend.core.hardware import ModelShape, hardware_preset, kv_capacity_tokens
 from blend.store.job import Job
 
 SIM_HARDWARE = "a100-80g"
+POLL_S = 0.2
 
 
 def log_path(job_path: Path) -> Path:
@@ -49,6 +52,16 @@ def opened_engine(job: Job, options: EngineOptions, *, seed: int) -> Iterator[En
         yield engine
     finally:
         engine.close()
+
+
+def await_engine(engine: Engine, name: str, interrupt: Interrupt) -> bool:
+    """Wait until the engine runs; False when a person would rather stop."""
+    if not engine.wait_ready(0):
+        err.print(f"waiting for the engine to start: {name}")
+    while not engine.wait_ready(POLL_S):
+        if interrupt.asked:
+            return False
+    return not interrupt.asked
 
 
 def asked_model(options: EngineOptions, model: str | None = None) -> ModelOptions:

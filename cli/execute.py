@@ -7,12 +7,12 @@ import typer
 
 from blend.cli.api import RunContext, digests_of, pending_schedule, run_rows
 from blend.cli.console import counted, duration, err, inert, percent
-from blend.cli.engine import log_path, opened_engine
+from blend.cli.engine import await_engine, log_path, opened_engine
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
 from blend.cli.job_model import model_of
 from blend.cli.options import EngineOptions, JobArgument, SeedOption, takes_engine
 from blend.cli.progress import RunProgress
-from blend.core.engines import Engine, EngineDied, StepReport
+from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.errors import MISMATCH, RESUMABLE, SOME_FAILED, BlendError
 from blend.core.schedule import Schedule
 from blend.store.job import Job
@@ -44,9 +44,8 @@ def run_schedule(
 ) -> None:
     """Run the pending part of *schedule* with a display of its progress."""
     pending = pending_schedule(job, schedule)
-    if not len(pending):
+    if not len(pending) or not await_engine(engine, options.name, interrupt):
         return
-    err.print(f"waiting for the engine: {options.name}")
     capacity = engine.capacity
     work = np.zeros(len(job))
     work[pending.order] = pending.uncached_tokens + 8.0 * pending.expected_tokens
@@ -92,7 +91,7 @@ def exit_code_of(job: Job) -> int:
     return SOME_FAILED if counts.failed else 0
 
 
-def died(error: EngineDied, job: Job) -> BlendError:
+def died(error: EngineDiedError, job: Job) -> BlendError:
     """Return what a person is told when the engine has died."""
     return BlendError(
         str(error),
@@ -125,6 +124,6 @@ def execute_command(
             ):
                 try:
                     run_schedule(job, opened, schedule, options=options, interrupt=interrupt)
-                except EngineDied as error:
+                except EngineDiedError as error:
                     raise died(error, job) from error
         raise typer.Exit(exit_code_of(job))

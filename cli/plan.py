@@ -14,7 +14,7 @@ from blend.cli.api import (
     sample_schedule,
 )
 from blend.cli.console import counted, duration, err, inert, percent
-from blend.cli.engine import opened_engine
+from blend.cli.engine import await_engine, opened_engine
 from blend.cli.execute import died
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
 from blend.cli.job_model import model_of, shape_of
@@ -22,7 +22,7 @@ from blend.cli.machine import this_hardware
 from blend.cli.options import EngineOptions, JobArgument, SeedOption, takes_engine
 from blend.cli.progress import RunProgress
 from blend.cli.views.schedule import number
-from blend.core.engines import Engine, EngineDied, StepReport
+from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE
 from blend.core.plan import Plan
 from blend.core.schedule import Policy, Schedule
@@ -82,7 +82,7 @@ def make_plan(
     dropped: dict[int, int] = {}
     if engine is not None:
         sample = sample_schedule(job, prompts, tree, settings)
-        if len(sample):
+        if len(sample) and await_engine(engine, options.name, interrupt):
             dropped = _warm_up(job, engine, sample, settings, options=options, interrupt=interrupt)
     if interrupt.asked:
         return None
@@ -100,7 +100,6 @@ def _warm_up(
     options: EngineOptions,
     interrupt: Interrupt,
 ) -> dict[int, int]:
-    err.print(f"waiting for the engine: {options.name}")
     progress = RunProgress("sample", len(sample), float(len(sample)), engine.capacity.kv_tokens)
     with progress:
 
@@ -150,7 +149,7 @@ def _plan(job: Job, settings: PlanOptions, *, options: EngineOptions, seed: int)
     with drain_on_interrupt() as interrupt, opened as engine:
         try:
             plan = make_plan(job, engine, settings, options=options, interrupt=interrupt)
-        except EngineDied as error:
+        except EngineDiedError as error:
             raise died(error, job) from error
     name = inert(str(job.path))
     if plan is None:

@@ -32,7 +32,7 @@ from blend.cli.plan import (
     make_plan,
     plan_options,
 )
-from blend.core.engines import EngineDied
+from blend.core.engines import EngineDiedError
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
 from blend.store.job import Job
 
@@ -81,7 +81,7 @@ def _plan_and_execute(job: Job, options: EngineOptions, settings: PlanOptions, *
             if not interrupt.asked:
                 schedule = schedule_to_run(job)
                 run_schedule(job, engine, schedule, options=options, interrupt=interrupt)
-        except EngineDied as error:
+        except EngineDiedError as error:
             raise died(error, job) from error
     return exit_code_of(job)
 

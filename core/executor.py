@@ -34,7 +34,7 @@ def run(
     loop ends when what is inside has finished. Closing the generator drops what is inside.
 
     Raises:
-        EngineDied: the engine is gone; completions yielded so far stand.
+        EngineDiedError: the engine is gone; completions yielded so far stand.
     """
     in_flight = 0
     while True:

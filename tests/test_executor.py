@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from blend.core.engines import EngineDied, StepReport
+from blend.core.engines import EngineDiedError, StepReport
 from blend.core.engines.sim import SimEngine
 from blend.core.executor import run
 from blend.core.request import Request
@@ -33,7 +33,7 @@ class WatchedEngine(SimEngine):
     def step(self) -> StepReport:
         if self.steps_left is not None:
             if not self.steps_left:
-                raise EngineDied("gone")
+                raise EngineDiedError("gone")
             self.steps_left -= 1
         report = super().step()
         self.returned += _rows(report)
@@ -123,7 +123,7 @@ def test_an_interrupt_costs_nothing_that_has_arrived() -> None:
 def test_an_engines_death_leaves_earlier_completions_standing() -> None:
     engine = WatchedEngine(dies_after=30)
     done: list[int] = []
-    with pytest.raises(EngineDied):
+    with pytest.raises(EngineDiedError):
         _consume(_reports(engine), done)
 
     assert done == engine.returned

@@ -240,3 +240,19 @@ def test_default_lengths_lie_within_max_tokens(max_tokens: int, custom_id: str) 
 def test_an_engine_without_work_says_so() -> None:
     with pytest.raises(RuntimeError, match="nothing to run"):
         SimEngine(capacity(), step_s=step_s).step()
+
+
+def test_abort_drops_what_is_inside_and_says_how_far_it_was() -> None:
+    engine = SimEngine(capacity(max_sequences=2), step_s=step_s, output_tokens=lambda _: 10)
+    for row in range(3):
+        engine.submit(request(row, [row] * 40))
+    for _ in range(4):
+        engine.step()
+    aborted = engine.abort()
+
+    assert aborted.tokens == {0: 4, 1: 4, 2: 0}
+    assert (aborted.report.running, aborted.report.waiting, aborted.report.kv_tokens) == (0, 0, 0)
+    engine.submit(request(3, [3] * 40))
+    while not (completions := engine.step().completions):
+        pass
+    assert [completion.row for completion in completions] == [3]

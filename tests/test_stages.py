@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from blend.cli.app import main
-from blend.core.engines import EngineDied, StepReport
+from blend.core.engines import EngineDiedError, StepReport
 from blend.core.engines.sim import SimEngine
 from blend.store.job import Job
 from tests.batch_files import chat, ingested, mixed, read_lines, write_requests
@@ -118,7 +118,7 @@ class Mortal(SimEngine):
     def step(self) -> StepReport:
         self.steps_to_live -= 1
         if self.steps_to_live < 0:
-            raise EngineDied("killed by the test")
+            raise EngineDiedError("killed by the test")
         return super().step()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from blend.core.engines.vllm import VllmEngine
 from blend.core.request import Endpoint
-from tests.tiny_engine import CHAT, CONTEXT, TEXT, Body, answer, chat, run, settings, text
+from tests.tiny_engine import CHAT, CONTEXT, TEXT, Body, answer, chat, request, run, settings, text
 
 pytestmark = pytest.mark.vllm
 
@@ -240,3 +240,20 @@ def test_the_same_seed_gives_the_same_answer(engine: VllmEngine) -> None:
 
     choices = {json.dumps(json.loads(completion.body)["choices"]) for completion in completions}
     assert len(choices) == 1
+
+
+def test_aborted_requests_tell_how_far_they_were_and_leave_room_for_others(
+    engine: VllmEngine,
+) -> None:
+    for row in range(20):
+        engine.submit(request(row, TEXT, text(max_tokens=900 if row else 1, ignore_eos=True)))
+    while engine.step().decode_tokens == 0:
+        pass
+    aborted = engine.abort()
+
+    assert set(aborted.tokens) >= set(range(1, 20))
+    assert max(aborted.tokens.values()) > 0
+    # Sixteen sequences fit; the others had not begun.
+    assert sum(tokens == 0 for tokens in aborted.tokens.values()) >= 3
+    completion, _ = answer(engine, CHAT, chat())
+    assert completion.status_code == 200

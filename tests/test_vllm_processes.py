@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from blend.core.engines import EngineDied
+from blend.core.engines import EngineDiedError
 from blend.core.engines.vllm import VllmEngine
 from blend.core.errors import BlendError
 from tests.tiny_engine import TEXT, engine_core, living, request, settings, text, wait_until
@@ -17,9 +17,10 @@ from tests.tiny_engine import TEXT, engine_core, living, request, settings, text
 pytestmark = pytest.mark.vllm
 
 
-def step_forever(engine: VllmEngine) -> None:
+def step_forever(engine: VllmEngine, rows: list[int]) -> None:
+    """Step until the engine dies; collect the rows that it has answered."""
     while True:
-        engine.step()
+        rows += [completion.row for completion in engine.step().completions]
 
 
 @pytest.mark.parametrize("victim", ["host", "engine core"])
@@ -28,15 +29,17 @@ def test_a_killed_engine_is_reported_and_leaves_nothing(
 ) -> None:
     engine = VllmEngine.start(settings(tiny_model_dir, tmp_path / "engine.log"))
     engine.wait_ready()
-    for row in range(20):
-        engine.submit(request(row, TEXT, text(max_tokens=900, ignore_eos=True)))
-    engine.step()
+    for row in range(400):
+        engine.submit(request(row, TEXT, text(max_tokens=900 if row else 1, ignore_eos=True)))
+    time.sleep(1)
     os.kill(engine.pid if victim == "host" else engine_core(engine.pid), signal.SIGKILL)
     killed = time.monotonic()
-    with pytest.raises(EngineDied, match="gone"):
-        step_forever(engine)
+    with pytest.raises(EngineDiedError, match="gone"):
+        step_forever(engine, answered := [])
     reported_s = time.monotonic() - killed
 
+    assert 0 in answered
+    assert len(answered) < 400
     assert reported_s < 2
     assert living(engine.pid) == set()
     engine.close()

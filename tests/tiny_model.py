@@ -20,7 +20,8 @@ CORPUS = (
 def tiny_model(directory: Path, *, weights: bool = True, context_tokens: int = 4096) -> Path:
     """Write a Llama of 4 layers and 64 hidden units, its tokenizer and template; return its path.
 
-    Byte-level BPE of about 400 tokens, so that any text round-trips. The weights are random but seeded.
+    Byte-level BPE of about 400 tokens, so that any text round-trips. The weights are random, but
+    seeded.
     """
     directory.mkdir(parents=True, exist_ok=True)
     config = _config(_write_tokenizer(directory, context_tokens), context_tokens)

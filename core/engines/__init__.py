@@ -3,6 +3,7 @@
 An engine decides nothing about order: it runs what it is given, in the order it is given it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -41,16 +42,34 @@ class StepReport:
     seconds: float
 
 
-class EngineDied(Exception):
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """What had moved when all requests were dropped, and how far the dropped ones were.
+
+    ``tokens`` maps each dropped row to the output tokens it had, over all its sequences.
+    """
+
+    report: StepReport
+    tokens: Mapping[int, int]
+
+
+class EngineDiedError(Exception):
     """The engine is gone and with it every request in flight; rows without a result run again."""
 
 
 class Engine(Protocol):
     """Something that runs requests: vLLM, a simulator, a server."""
 
+    def wait_ready(self, timeout_s: float | None = None) -> bool:
+        """Wait until the engine runs, but no longer than *timeout_s*; say whether it does.
+
+        Raises BlendError when it refuses to start, EngineDiedError when it died while starting.
+        """
+        ...
+
     @property
     def capacity(self) -> Capacity:
-        """What the engine can hold; constant while it lives."""
+        """What the engine can hold; constant while it lives. Waits until the engine runs."""
         ...
 
     def submit(self, request: Request) -> None:
@@ -58,14 +77,11 @@ class Engine(Protocol):
         ...
 
     def step(self) -> StepReport:
-        """Block until something moved, and say what; raise EngineDied when the engine is gone."""
+        """Block until something moved, and say what; EngineDiedError when the engine is gone."""
         ...
 
-    def abort(self) -> dict[int, int]:
-        """Drop every request inside; return the output tokens each row had, over its sequences.
-
-        The engine can be used on. Completions that nobody has seen yet are dropped as well.
-        """
+    def abort(self) -> Aborted:
+        """Drop every request inside and say what came of them; the engine can be used on."""
         ...
 
     def close(self) -> None:

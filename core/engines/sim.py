@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from blend.core.completion import Completion
-from blend.core.engines import Capacity, StepReport
+from blend.core.engines import Aborted, Capacity, StepReport
 from blend.core.engines.blocks import BlockPool, prefix_keys
 from blend.core.engines.sim_answers import answer, hashed_length, refusal, work_of
 from blend.core.engines.sim_step import Sequence, Step
@@ -44,6 +44,10 @@ class SimEngine:
         self._refused: list[Completion] = []
         self._submitted = 0
         self.clock_s = 0.0
+
+    def wait_ready(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - never waits
+        """Return True: it always runs."""
+        return True
 
     @property
     def capacity(self) -> Capacity:
@@ -92,14 +96,15 @@ class SimEngine:
         self.clock_s += seconds
         return self._report(step, self._sample(step), steps=1, seconds=seconds)
 
-    def abort(self) -> dict[int, int]:
-        """Drop all that is inside; return the output tokens each row had."""
+    def abort(self) -> Aborted:
+        """Drop all that is inside and say what came of it."""
         dropped: Counter[int] = Counter()
         for sequence in (*self._running, *self._waiting):
             self._pool.release(sequence.blocks)
             dropped[sequence.work.request.row] += sequence.tokens - sequence.prompt_tokens
+        refused = tuple(self._refused)
         self.close()
-        return dict(dropped)
+        return Aborted(self._report(Step(0), refused, steps=0, seconds=0.0), dropped)
 
     def close(self) -> None:
         """Drop all that is inside."""

@@ -18,9 +18,19 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
-from blend.core.engines import Capacity, EngineDied, StepReport
+from blend.core.engines import Aborted, Capacity, EngineDiedError, StepReport
 from blend.core.engines.vllm_log import EngineLog
-from blend.core.engines.vllm_messages import Close, Died, Moved, Ready, Refused, Start, Work
+from blend.core.engines.vllm_messages import (
+    Abort,
+    Close,
+    Died,
+    Dropped,
+    Moved,
+    Ready,
+    Refused,
+    Start,
+    Work,
+)
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.request import Request
 
@@ -57,6 +67,7 @@ class VllmEngine:
         self._ready: Ready | None = None
         self._submitted = 0
         self._ended = False
+        self._death: EngineDiedError | None = None
 
     @classmethod
     def start(cls, settings: EngineSettings) -> "VllmEngine":
@@ -91,7 +102,7 @@ class VllmEngine:
     def wait_ready(self, timeout_s: float | None = None) -> bool:
         """Wait until the engine runs, but no longer than *timeout_s*; say whether it does.
 
-        Raises BlendError when vLLM refuses to start, EngineDied when it died while starting.
+        Raises BlendError when vLLM refuses to start, EngineDiedError when it died while starting.
         """
         if self._ready is None and self._pipe.poll(timeout_s):
             self._ready = self._first_message()
@@ -118,14 +129,32 @@ class VllmEngine:
         self._send(Work(request.row, request.endpoint, request.body, request.sequences))
 
     def step(self) -> StepReport:
-        """Block until something moved, and say what; raise EngineDied when the engine is gone."""
+        """Block until something moved, and say what; EngineDiedError when the engine is gone."""
         self._running()
+        if self._death is not None:
+            raise self._death
         moved = [self._receive()]
-        while self._pipe.poll():
-            moved.append(self._receive())
+        try:
+            while self._pipe.poll():
+                moved.append(self._receive())
+        except EngineDiedError as death:
+            # The answers that came before it count; the next step says it.
+            self._death = death
         # What is still in the pipe waits too.
         unseen = self._submitted - moved[-1].received
         return _total([m.report for m in moved], waiting=moved[-1].report.waiting + unseen)
+
+    def abort(self) -> Aborted:
+        """Drop every request inside and say what came of them; the engine can be used on."""
+        self._running()
+        self._send(Abort())
+        moved = []
+        while isinstance(message := self._message(), Moved):
+            moved.append(message.report)
+        if isinstance(message, Dropped):
+            # The host has reported just before.
+            return Aborted(_total(moved, waiting=0), message.tokens)
+        raise self._died(message.reason if isinstance(message, Died) else "unexpected message")
 
     def close(self) -> None:
         """Stop the engine and every process of it; requests in flight are dropped."""
@@ -165,15 +194,15 @@ class VllmEngine:
         except (EOFError, OSError) as error:
             raise self._died("its process is gone") from error
 
-    def _send(self, message: Start | Work) -> None:
+    def _send(self, message: Start | Work | Abort) -> None:
         try:
             self._pipe.send(message)
         except OSError as error:
             raise self._died("its process is gone") from error
 
-    def _died(self, reason: str) -> EngineDied:
+    def _died(self, reason: str) -> EngineDiedError:
         self._end()
-        return EngineDied(f"vLLM died: {reason}\n{self._log.tail()}")
+        return EngineDiedError(f"vLLM died: {reason}\n{self._log.tail()}")
 
     def _end(self) -> None:
         """See to it that no process of the engine is left."""

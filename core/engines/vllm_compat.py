@@ -7,7 +7,7 @@ field of a request means what it means to `vllm serve`.
 
 import json
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn
@@ -192,6 +192,18 @@ def capacity(engine: Engine) -> Capacity:
 def unfinished(engine: Engine) -> int:
     """Return the sequences inside *engine*, running or waiting."""
     return int(engine.output_processor.get_num_unfinished_requests())
+
+
+def mark(collector: Any, row: int) -> None:
+    """Note on the collector of a request's outputs which row of the job it is."""
+    collector.blend_row = row
+
+
+def tokens_so_far(engine: Engine) -> Iterator[tuple[int, int]]:
+    """Yield row and output tokens of every sequence inside *engine*."""
+    for state in engine.output_processor.request_states.values():
+        if state.queue is not None:
+            yield state.queue.blend_row, state.detokenizer.num_output_tokens()
 
 
 def answer_of(response: Any) -> Answer:

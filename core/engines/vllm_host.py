@@ -21,10 +21,10 @@ from typing import NoReturn
 from blend.core.engines import vllm_compat
 from blend.core.engines.lifeline import tie_forked_children, tie_to_group
 from blend.core.engines.vllm_arguments import command_line
-from blend.core.engines.vllm_messages import Close, Died, Refused, Start, Work
+from blend.core.engines.vllm_messages import Abort, Close, Died, Refused, Start, Work
 from blend.core.engines.vllm_service import Service
 
-Message = Start | Work | Close
+Message = Start | Work | Abort | Close
 
 logger = logging.getLogger(__name__)
 
@@ -105,8 +105,11 @@ async def serve(pipe: Connection, outbox: Outbox, *, on_broken: Callable[[], NoR
     assert isinstance(start, Start)
     service = await build(start, outbox)
     watch = asyncio.create_task(service.watch())
-    while isinstance(message := await inbox.get(), Work):
-        service.accept(message)
+    while not isinstance(message := await inbox.get(), Close):
+        if isinstance(message, Work):
+            service.accept(message)
+        elif isinstance(message, Abort):
+            await service.abort()
     watch.cancel()
     leave(outbox, None)
 

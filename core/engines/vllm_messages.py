@@ -1,7 +1,8 @@
 """What travels between a VllmEngine and its host process.
 
-The first message to the host is a Start, each later one a Work, the last a Close. The host
-answers with one Ready or Refused, then with Moved, and with Died when its engine is gone.
+The first message to the host is a Start, each later one a Work or an Abort, the last a Close. The
+host answers with one Ready or Refused, then with Moved, with Dropped to each Abort, and with Died
+when its engine is gone.
 """
 
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Abort:
+    """Drop every request inside."""
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Stop the engine and leave."""
 
@@ -57,6 +63,13 @@ class Moved:
 
     report: StepReport
     received: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Every request is dropped; output tokens that each row of them had."""
+
+    tokens: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)

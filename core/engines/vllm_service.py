@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from blend.core.completion import Completion
 from blend.core.engines import StepReport, vllm_compat
 from blend.core.engines.turnstile import Ticket, Turnstile
-from blend.core.engines.vllm_messages import Moved, Ready, Work
+from blend.core.engines.vllm_messages import Dropped, Moved, Ready, Work
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +24,7 @@ _REPORT_DELAY_S = 0.002
 _DEATH_WATCH_S = 0.25
 
 _ticket: ContextVar[Ticket] = ContextVar("ticket")
+_row: ContextVar[int] = ContextVar("row")
 
 
 class Service:
@@ -32,11 +33,14 @@ class Service:
     Messages go to *send*; *die* is called with a reason when the engine is gone.
     """
 
-    def __init__(self, *, send: Callable[[Ready | Moved], None], die: Callable[[str], NoReturn]):
+    def __init__(
+        self, *, send: Callable[[Ready | Moved | Dropped], None], die: Callable[[str], NoReturn]
+    ):
         self._send = send
         self._die = die
         self._turnstile = Turnstile()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._inside: dict[int, tuple[asyncio.Task[None], Ticket]] = {}
+        self._dropped: dict[int, int] = {}
         self._steps: list[vllm_compat.EngineStep] = []
         self._last_step = vllm_compat.EngineStep(0, 0.0, 0, 0, 0, 0)
         self._completions: list[Completion] = []
@@ -65,11 +69,28 @@ class Service:
         self._received += work.sequences
         ticket = self._turnstile.draw(work.sequences)
         task = asyncio.create_task(self._answer(work, ticket))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._inside[work.row] = task, ticket
+        task.add_done_callback(lambda _: self._inside.pop(work.row, None))
+
+    async def abort(self) -> None:
+        """Drop every request that is not answered yet, and say how far each was."""
+        inside = dict(self._inside)
+        self._dropped = {row: 0 for row, (_, ticket) in inside.items() if not ticket.inside}
+        for row, tokens in vllm_compat.tokens_so_far(self._engine):
+            self._dropped[row] = self._dropped.get(row, 0) + tokens
+        for row in self._dropped:
+            inside[row][0].cancel()
+        # Those whose answer is out of the engine, but not written yet, are let finish.
+        await asyncio.gather(*(task for task, _ in inside.values()), return_exceptions=True)
+        # A task that was cancelled before it began has not left its place.
+        self._turnstile = Turnstile()
+        self._report()
+        self._send(Dropped(self._dropped))
+        self._dropped = {}
 
     async def _answer(self, work: Work, ticket: Ticket) -> None:
         _ticket.set(ticket)
+        _row.set(work.row)
         started = time.time()
         try:
             answer = await self._ask(work)
@@ -79,6 +100,8 @@ class Service:
                 logger.exception("request of row %d failed", work.row)
         finally:
             ticket.leave()
+        if work.row in self._dropped:
+            return
         if answer.status_code >= 500 and self._engine.errored:
             self._die("the engine process is gone")
         self._completions.append(
@@ -152,6 +175,7 @@ def _admit_in_order(engine: vllm_compat.Engine) -> None:
         ticket = _ticket.get()
         await ticket.turn()
         answers = await add_request(*args, **kwargs)
+        vllm_compat.mark(answers, _row.get())
         ticket.enter()
         return answers
 
