@@ -132,4 +132,6 @@ def export_command(
         inputs = [source.path for source in job.sources()]
         refuse_outputs((output, errors), inputs, overwrite=overwrite)
         exported = export(job, output, errors)
+        if output != "-":
+            job.set_meta(outputs=[output, errors])
         print_exported(exported, output, errors, pending=job.counts().pending)

@@ -19,7 +19,7 @@ def status_command(job_path: JobArgument, as_json: JsonOption = False) -> None:
         if counts.prompt_tokens:
             out.print(tokens_line(counts))
         _print_failures(job)
-        out.print(f"next: `{next_command(job, counts)}`", markup=False)
+        out.print(f"{next_step(job, counts)}", markup=False)
 
 
 def status_document(job: Job) -> dict[str, object]:
@@ -59,14 +59,21 @@ def state(job: Job, counts: Counts) -> str:
     return "in_progress" if job.plan() or job.executed() else "validating"
 
 
+def next_step(job: Job, counts: Counts) -> str:
+    """Return what to do next, or where the results are."""
+    outputs = job.meta("outputs")
+    if outputs and not counts.pending and not counts.running:
+        return f"results in `{outputs[0]}`"
+    return f"next: `{next_command(job, counts)}`"
+
+
 def next_command(job: Job, counts: Counts) -> str:
     """Return the command that takes the job further."""
     name = str(job.path)
     if not counts.total or any(not source.complete for source in job.sources()):
         return f"blend ingest FILE --job {name}"
     if not counts.pending and not counts.running:
-        outputs = job.meta("outputs")
-        return f"blend export {name} -o {outputs[0] if outputs else 'OUT'}"
+        return f"blend export {name} -o OUT"
     if job.plan() is None:
         return f"blend plan {name}"
     return f"blend execute {name}" + (" --resume" if job.executed() else "")

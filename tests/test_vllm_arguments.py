@@ -33,3 +33,14 @@ def test_what_reports_need_cannot_be_taken_away() -> None:
 
     assert "--model=org/model" in line
     assert "--enable-prompt-tokens-details" in line
+
+
+def test_on_a_cpu_prompts_are_computed_whole_unless_the_user_says_otherwise() -> None:
+    length = {"max-model-len": "4096"}
+    whole = {"--no-enable-chunked-prefill", "--max-num-batched-tokens=4096"}
+
+    assert whole <= set(command_line(start(**length), on_cpu=True))
+    assert not whole & set(command_line(start(**length), on_cpu=False))
+    for asked in ("max-num-batched-tokens", "enable-chunked-prefill"):
+        line = command_line(start(**length, **{asked: "512"}), on_cpu=True)
+        assert not whole & set(line)

@@ -2,7 +2,7 @@
 
 from blend.cli.console import counted, duration, inert, out, percent
 from blend.cli.status import (
-    next_command,
+    next_step,
     rows_line,
     state,
     status_document,
@@ -49,7 +49,7 @@ def draw(job: Job) -> None:
     if counts.prompt_tokens:
         out.print(f"results   {tokens_line(counts)}")
     _draw_runs(job)
-    out.print(f"next      `{next_command(job, counts)}`", markup=False)
+    out.print(next_step(job, counts), markup=False)
 
 
 def _draw_plan(plan: PlanRecord) -> None:

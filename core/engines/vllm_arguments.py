@@ -1,6 +1,6 @@
 """Which command line does vLLM get? Our defaults, then what the user asked for, which wins."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from blend.core.engines.vllm_messages import Start
 
@@ -16,6 +16,7 @@ CPU_DEFAULTS: Flags = (
     ("kv-cache-memory-bytes", str(2 << 30)),
     ("max-num-seqs", "64"),
 )
+CPU_STEP_TOKENS = 2048
 GPU_DEFAULTS: Flags = (("max-num-seqs", "1024"), ("max-num-batched-tokens", "8192"))
 
 # What our reports are made of. The default loggers would write a line a step.
@@ -30,6 +31,8 @@ def command_line(start: Start, *, on_cpu: bool) -> list[str]:
     """Return the arguments of `vllm serve` for *start*."""
     flags = dict(CPU_DEFAULTS if on_cpu else GPU_DEFAULTS)
     asked = {flag_name(name): value for name, value in start.arguments}
+    if on_cpu:
+        flags |= _whole_prompts(asked)
     for name in asked:
         flags.pop(name.removeprefix("no-"), None)
     flags |= asked | dict(REPORTING)
@@ -37,6 +40,19 @@ def command_line(start: Start, *, on_cpu: bool) -> list[str]:
     if start.seed is not None:
         flags["seed"] = str(start.seed)
     return list(_words(flags.items()))
+
+
+def _whole_prompts(asked: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return flags that make each step compute whole prompts, where the context's size is known.
+
+    vLLM's CPU engine dies when a request with a seed has a part of its prompt computed: it would
+    rewind the request's generator, which a CPU's cannot.
+    """
+    context = asked.get("max-model-len")
+    if {"max-num-batched-tokens", "enable-chunked-prefill"} & asked.keys() or not context:
+        return {}
+    tokens = max(int(context), CPU_STEP_TOKENS)
+    return {"no-enable-chunked-prefill": None, "max-num-batched-tokens": str(tokens)}
 
 
 def flag_name(name: str) -> str:
