@@ -132,6 +132,8 @@ def export_command(
         inputs = [source.path for source in job.sources()]
         refuse_outputs((output, errors), inputs, overwrite=overwrite)
         exported = export(job, output, errors)
-        if output != "-":
+        counts = job.counts()
+        unfinished = counts.pending + counts.running
+        if output != "-" and not unfinished:
             job.set_meta(outputs=[output, errors])
-        print_exported(exported, output, errors, pending=job.counts().pending)
+        print_exported(exported, output, errors, pending=unfinished)
