@@ -68,7 +68,7 @@ def run_schedule(
                 on_report=show,
             ),
         )
-    err.print(f"executed in {duration(progress.elapsed_s)}: {progress.line()}")
+    err.print(f"executed in {duration(progress.elapsed_s)}: {progress.line(running=False)}")
 
 
 def exit_code_of(job: Job) -> int:

@@ -84,8 +84,8 @@ class RunProgress:
         """Seconds since the run began, by the wall clock."""
         return time.monotonic() - self.started
 
-    def line(self) -> str:
-        """Return the state in one line."""
+    def line(self, *, running: bool = True) -> str:
+        """Return the state in one line; without what is of this moment when not *running*."""
         parts = [f"{counted(self.answered + self.failed)}/{counted(self.rows)} done"]
         if self.failed:
             parts.append(f"{counted(self.failed)} failed")
@@ -97,9 +97,9 @@ class RunProgress:
             )
         if self.input_tokens:
             parts.append(f"cache {percent(self.cached_tokens / self.input_tokens)}")
-        if self.kv_capacity_tokens:
+        if running and self.kv_capacity_tokens:
             parts.append(f"memory {percent(self.kv_tokens / self.kv_capacity_tokens)}")
-        if 0 < self.work_done < self.work:
+        if running and 0 < self.work_done < self.work:
             left = self.elapsed_s * (self.work - self.work_done) / self.work_done
             parts.append(f"{duration(left)} left")
         return ", ".join(parts)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from blend.cli.console import counted, inert, out, percent, shortened, table
 from blend.core.errors import BlendError
@@ -41,8 +42,9 @@ def schedule_of(job: Job) -> Schedule:
 
 def sections(job: Job, schedule: Schedule) -> list[Section]:
     """Cut the schedule into at most `SECTIONS` runs of equal rows, never across its sides."""
+    prompt_tokens = job.sizes().prompt_tokens[schedule.order]
     return [
-        _section(job, schedule, lo, hi)
+        _section(job, schedule, prompt_tokens, lo=lo, hi=hi)
         for side_lo, side_hi in _side_ranges(schedule)
         for lo, hi in _cuts(side_lo, side_hi, -(-len(schedule) // SECTIONS))
     ]
@@ -60,18 +62,18 @@ def _cuts(lo: int, hi: int, size: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, hi)
 
 
-def _section(job: Job, schedule: Schedule, lo: int, hi: int) -> Section:
-    rows = schedule.order[lo:hi]
-    prompt_tokens = job.sizes().prompt_tokens[rows]
+def _section(
+    job: Job, schedule: Schedule, prompt_tokens: npt.NDArray[np.int64], *, lo: int, hi: int
+) -> Section:
     return Section(
         first_position=lo,
         rows=hi - lo,
         side="left" if schedule.side[lo] == LEFT else "right",
         density=float(np.median(schedule.density[lo:hi])),
         uncached_tokens=int(schedule.uncached_tokens[lo:hi].sum()),
-        prompt_tokens=int(prompt_tokens.sum()),
+        prompt_tokens=int(prompt_tokens[lo:hi].sum()),
         expected_tokens=float(schedule.expected_tokens[lo:hi].sum()),
-        custom_id=job.custom_ids([int(rows[0])])[0],
+        custom_id=job.custom_ids([int(schedule.order[lo])])[0],
     )
 
 
@@ -109,8 +111,9 @@ def draw(job: Job) -> None:
         f"{left} on the compute-bound side, density {number(schedule.root_density)}"
     )
     out.print("")
-    out.print(strip(schedule))
-    out.print("compute-bound" + " " * (STRIP_WIDTH - 25) + "memory-bound")
+    bars = strip(schedule)
+    out.print(bars)
+    out.print(f"{'compute-bound':<{len(bars) - 12}}memory-bound" if len(bars) > 26 else "")
     out.print("")
     out.print(
         table(
