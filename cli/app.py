@@ -75,11 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(error.message, error.hint)
         return error.exit_code
     except TyperException as error:
-        # Without a message the help has been printed: no command was given.
-        if message := error.format_message():
-            context = getattr(error, "ctx", None)
-            command = context.command_path if context else "blend"
-            print_error(message, f"`{command} --help` lists what it takes")
+        _print_misuse(error)
         return error.exit_code
     except BrokenPipeError:
         # The reader of our stdout has gone; nothing is left to say to it.
@@ -94,6 +90,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if code == INTERRUPTED:
         print_error("interrupted", "what was saved stays; the same command again goes on")
     return int(code or 0)
+
+
+def _print_misuse(error: TyperException) -> None:
+    # Without a message the help has been printed: no command was given.
+    if message := error.format_message():
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "blend"
+        print_error(message, f"`{command} --help` lists what it takes")
 
 
 def _refused(error: OSError) -> int:
