@@ -109,3 +109,18 @@ def test_names_that_are_not_utf8_work_from_end_to_end(
     assert len(read_lines(Path(output))) == 2
     assert main(["status", job, "--json"]) == 0
     assert main(["show", job, "request", os.fsdecode(b"\xff")]) == 2
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next(planned_export: Path) -> None:
+    output = planned_export.with_name("out.jsonl")
+    child = subprocess.run(["true"], check=True)
+    assert child.returncode == 0
+    # No process has this number: pids are smaller.
+    left = output.with_name("out.jsonl.partial-99999999")
+    left.write_text("half")
+    running = output.with_name(f"out.jsonl.partial-{os.getppid()}")
+    running.write_text("another export")
+
+    assert main(["export", str(planned_export), "-o", str(output)]) == 0
+    assert not left.exists()
+    assert running.exists()
