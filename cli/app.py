@@ -2,8 +2,10 @@
 
 import errno
 import io
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -70,7 +72,6 @@ def _options(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (0, 1 … 6 or 130)."""
-    _accept_any_text()
     try:
         code = app(args=argv, prog_name="blend", standalone_mode=False)
     except BlendError as error:
@@ -81,7 +82,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except BrokenPipeError:
         # The reader of our stdout has gone; nothing is left to say to it.
-        sys.stderr.close()
         return 1
     except OSError as error:
         if error.errno not in _REFUSED_BY_SYSTEM:
@@ -94,11 +94,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(code or 0)
 
 
-def _accept_any_text() -> None:
-    # A terminal that knows only ASCII must not end a command.
+def command() -> NoReturn:
+    """Be the process of one command."""
     for stream in (sys.stdout, sys.stderr):
+        # A terminal that knows only ASCII must not end a command.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # What cannot be written has been said; the interpreter would try again and exit with 120.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def _print_misuse(error: TyperException) -> None:
@@ -122,4 +130,4 @@ def _refused(error: OSError) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()
