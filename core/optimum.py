@@ -6,7 +6,8 @@ reads all tokens before its own.
 
 Invariant: no sequence of steps that does this work takes less than a bound for its kind of engine:
 overlapped, where a step takes max(comp, mem) + alpha·min(comp, mem), or sequential, where it takes
-max(comp, weights) + mem and an overhead.
+max(comp, weights) + mem and an overhead. `bound_s` counts the reads of the weights, which make a
+small job wait for its longest answer; the practical optimum does not.
 
 Differs from the paper: its practical optimum is a polynomial profiled on its engine; ours has one
 constant, alpha. Shares of the two are not comparable.
@@ -17,10 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from blend.core.cost import decode_comp_s, segment_comp_s
+from blend.core.engine_model import INTERFERENCE, EngineModel
 from blend.core.hardware import Hardware, ModelShape
 from blend.core.tree import Ints, Tree
-
-ALPHA = 0.15  # of the shorter of compute and memory shows when both run at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,20 @@ def work_of(
     hardware: Hardware,
     model: ModelShape,
     sequences: Ints | None = None,
+    attention: bool = True,
 ) -> Work:
-    """Return the work of the prompts in *tree* with answers of *output_tokens*, (n,) by row."""
+    """Return the work of the prompts in *tree* with answers of *output_tokens*, (n,) by row.
+
+    ``attention=False`` leaves prefill attention out, as the paper does.
+    """
     prompt = np.empty(len(tree), dtype=np.float64)
     prompt[tree.rows] = tree.lengths
     steps = np.maximum(np.asarray(output_tokens, dtype=np.float64) - 1.0, 0.0)
     times = 1.0 if sequences is None else sequences
     read = float((times * (steps * prompt + steps * (steps + 1.0) / 2.0)).sum())
-    prefill = segment_comp_s(tree.lcp, tree.lengths, hardware=hardware, model=model)
+    prefill = decode_comp_s(tree.lengths - tree.lcp, hardware=hardware, model=model)
+    if attention:
+        prefill = segment_comp_s(tree.lcp, tree.lengths, hardware=hardware, model=model)
     decode = decode_comp_s(steps * times, hardware=hardware, model=model)
     return Work(
         comp_s=float(prefill.sum()) + float(decode.sum()),
@@ -61,17 +67,9 @@ def work_of(
     )
 
 
-def practical_optimum_s(work: Work, *, alpha: float = ALPHA) -> float:
+def practical_optimum_s(work: Work, *, alpha: float = INTERFERENCE) -> float:
     """Return the seconds in which no overlapped engine finishes: max + alpha·min of the totals."""
-    return max(work.comp_s, work.mem_s) + alpha * min(work.comp_s, work.mem_s)
-
-
-def longest_answer_s(work: Work, *, weights_s: float) -> float:
-    """Return the seconds that the longest answer takes alone: a step of it reads all weights.
-
-    Where this comes near the practical optimum, the job is too small for any order to reach it.
-    """
-    return work.longest_tokens * weights_s
+    return _overlapped_s(work.comp_s, work.mem_s, alpha=alpha)
 
 
 def fewest_steps(work: Work, *, capacity_tokens: int) -> float:
@@ -88,3 +86,26 @@ def sequential_bound_s(
     """Return the seconds in which no sequential engine finishes: compute rides on the weights."""
     steps = fewest_steps(work, capacity_tokens=capacity_tokens)
     return max(work.comp_s, steps * weights_s) + work.mem_s + step_overhead_s * steps
+
+
+def bound_s(work: Work, engine: EngineModel) -> float:
+    """Return the seconds in which *engine* cannot finish the work, the weights' reads counted."""
+    capacity = engine.capacity.kv_tokens
+    if engine.mode == "sequential":
+        return sequential_bound_s(
+            work,
+            weights_s=engine.weights_s,
+            capacity_tokens=capacity,
+            step_overhead_s=engine.overhead_s,
+        )
+    steps = fewest_steps(work, capacity_tokens=capacity)
+    weights, overhead = steps * engine.weights_s, steps * engine.overhead_s
+    if engine.shared_bandwidth:
+        comp, mem = work.comp_s, work.mem_s + weights
+    else:
+        comp, mem = max(work.comp_s, weights), work.mem_s
+    return _overlapped_s(comp, mem, alpha=engine.interference) + overhead
+
+
+def _overlapped_s(comp_s: float, mem_s: float, *, alpha: float) -> float:
+    return max(comp_s, mem_s) + alpha * min(comp_s, mem_s)

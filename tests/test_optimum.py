@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from blend.core.engine_model import MODES, EngineModel, Mode
+from blend.core.engines import Capacity
 from blend.core.hardware import Hardware, ModelShape
 from blend.core.optimum import (
     Work,
+    bound_s,
     fewest_steps,
-    longest_answer_s,
     practical_optimum_s,
     sequential_bound_s,
     work_of,
@@ -97,8 +99,49 @@ def test_a_perfect_run_meets_the_bounds() -> None:
     assert sequential_bound_s(work, weights_s=3.0, capacity_tokens=100, step_overhead_s=0.5) == 18.0
 
 
-def test_a_small_job_is_bound_by_its_longest_answer() -> None:
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 50), st.integers(0, 20), st.integers(0, 90)), min_size=1
+    ),
+    mode=st.sampled_from(MODES),
+    shared_bandwidth=st.booleans(),
+    overhead_s=st.floats(0.0, 1.0),
+)
+def test_no_run_of_an_engine_beats_its_bound(
+    steps: list[tuple[int, int, int]], mode: Mode, shared_bandwidth: bool, overhead_s: float
+) -> None:
+    engine = EngineModel(
+        Capacity(90, max_sequences=20, step_tokens=70, context_tokens=90, block_tokens=1),
+        HARDWARE,
+        MODEL,
+        mode,
+        overhead_s=overhead_s,
+        attention=False,
+        shared_bandwidth=shared_bandwidth,
+    )
+    read = sum(tokens for _, _, tokens in steps)
+    computed = sum(prefill + decode for prefill, decode, _ in steps)
+    work = Work(
+        engine.token_s * computed, engine.read_s * read, float(read), longest_tokens=len(steps)
+    )
+
+    taken = sum(engine.step_s(*step) for step in steps)
+
+    assert bound_s(work, engine) <= taken * (1 + 1e-9)
+    if mode == "overlapped":
+        assert practical_optimum_s(work, alpha=engine.interference) <= taken * (1 + 1e-9)
+
+
+def test_a_small_job_waits_for_its_longest_answer() -> None:
     work = Work(comp_s=1.0, mem_s=1.0, read_token_steps=10.0, longest_tokens=1000.0)
 
     assert fewest_steps(work, capacity_tokens=100) == 1000.0
-    assert longest_answer_s(work, weights_s=0.01) == pytest.approx(10.0)
+    assert sequential_bound_s(work, weights_s=0.01, capacity_tokens=100) == pytest.approx(11.0)
+
+
+def test_attention_can_be_left_out_of_the_work() -> None:
+    tree = build_tree(prompts_of([[1, 2, 3], [1, 2, 4]]))
+
+    found = work_of(tree, np.array([1, 1]), hardware=HARDWARE, model=MODEL, attention=False)
+
+    assert found.comp_s == pytest.approx(2e3 * 4 / 1e6)
