@@ -9,7 +9,7 @@ term, with s the shared part of the prompt tokens in depth-first order.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -93,12 +93,19 @@ class Workload:
         lcp = np.where(together, self.shared_tokens[rows], lcp)
         return tree_of(rows, lengths=self.prompt_tokens[rows], lcp=lcp)
 
+    def sizes(self) -> Prompts:
+        """Return the prompts without their token ids, for what asks for lengths and limits only."""
+        starts = np.concatenate([[0], np.cumsum(self.prompt_tokens)])
+        sequences = np.ones(len(self), dtype=np.int32)
+        return Prompts(np.empty(0, dtype=np.uint32), starts, self.max_tokens, sequences)
+
     def prompts(self, *, seed: int = 0, vocabulary: int = _TOKEN_IDS) -> Prompts:
         """Return the prompts as token ids, at random but for what rows share.
 
         Takes four bytes a token. With a small ``vocabulary`` unrelated prompts may begin alike.
         """
-        starts = np.concatenate([[0], np.cumsum(self.prompt_tokens)])
+        sizes = self.sizes()
+        starts = sizes.starts
         tokens = np.empty(int(starts[-1]), dtype=np.uint32)
         rng = np.random.default_rng([seed, 1])
         for lo in range(0, len(self), _CHUNK_ROWS):
@@ -106,8 +113,7 @@ class Workload:
             chunk = rng.integers(0, vocabulary, starts[hi] - starts[lo], dtype=np.uint32)
             self._write_shared(chunk, starts[lo : hi + 1] - starts[lo], slice(lo, hi), vocabulary)
             tokens[starts[lo] : starts[hi]] = chunk
-        sequences = np.ones(len(self), dtype=np.int32)
-        return Prompts(tokens, starts, self.max_tokens, sequences)
+        return replace(sizes, tokens=tokens)
 
     def _write_shared(
         self, chunk: npt.NDArray[np.uint32], starts: Ints, rows: slice, vocabulary: int
