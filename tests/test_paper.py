@@ -9,6 +9,7 @@ import pytest
 from benchmarks.paper import __main__ as paper
 from benchmarks.paper import grids, ledger, plots, published
 from benchmarks.paper.cells import ENGINES, Cell, Outcome, available, measure
+from benchmarks.paper.remarks import REMARKS
 from benchmarks.paper.section import FULL, QUICK, Scale, speed_ups
 
 TINY = Scale(traces=2_000, grid=2_000, seeds=(3,), every_row=99, every_column=99)
@@ -45,6 +46,10 @@ def test_the_full_run_has_all_cells_and_the_quick_one_a_few() -> None:
 
     assert len(figure.cells(FULL)) == 65 * 3
     assert len(figure.cells(QUICK)) == 6 * 3
+
+
+def test_every_remark_stands_beside_a_figure() -> None:
+    assert set(REMARKS) <= {section.name for section in paper.SECTIONS}
 
 
 def test_a_cell_takes_no_less_than_its_bounds(outcome: Outcome) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.paper import grids, ledger, stand_ins, sweeps, throughput
 from benchmarks.paper.cells import Cell, Outcome, available, measure
+from benchmarks.paper.remarks import REMARKS
 from benchmarks.paper.section import FULL, QUICK, Results, Scale, Section
 
 SECTIONS: tuple[Section, ...] = (
@@ -62,7 +63,13 @@ def write(sections: Sequence[Section], scale: Scale, results: Results, *, plots:
         f"tokens a second. Workloads of {scale.traces:,} requests, grids of {scale.grid:,}; seeds "
         f"{seeds}. `n/a`: this version cannot run it.\n\n"
     )
-    return head + "\n".join(section.text(scale, results, plots) for section in sections)
+    return head + "\n".join(_part(section, scale, results, plots) for section in sections)
+
+
+def _part(section: Section, scale: Scale, results: Results, plots: Path) -> str:
+    text = section.text(scale, results, plots)
+    remark = REMARKS.get(section.name)
+    return f"{text}\n{remark}\n" if remark else text
 
 
 def _measured(cells: Sequence[Cell], *, jobs: int) -> Iterator[tuple[Cell, Outcome]]:

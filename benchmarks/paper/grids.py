@@ -87,6 +87,12 @@ def _text(which: Grid, scale: Scale, results: Results, plots: Path) -> str:
     )
     summary = [["paper's figure", spread(theirs)]]
     summary += [[f"{system} here", spread(_known(cells))] for system, cells in ours.items()]
+    bases = [_cell(which, scale, *place, COMPARED[0]) for place in places]
+    ran = [results[cell] for cell in bases if cell in results]
+    summary += [
+        ["practical optimum here", spread([base.seconds / base.optimum_s for base in ran])],
+        ["bound here, weight reads counted", spread([base.seconds / base.bound_s for base in ran])],
+    ]
     text += table(["mean [least-greatest]", "speed-up"], summary) + "\n"
     text += "Each cell: paper's figure / paper's policy here / blend.\n\n"
     text += table(
