@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from blend.cli.job_plan import digests_of
 from blend.core import executor
 from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.hardware import Hardware, ModelShape
@@ -22,11 +23,9 @@ from blend.core.prompts import Prompts
 from blend.core.scan import open_scanner
 from blend.core.schedule import Policy, Schedule
 from blend.core.tree import Tree
-from blend.store.job import Job, PlanRecord, Purpose, Step
+from blend.store.job import Job, Outcome, PlanRecord, Purpose
 from blend.store.recorder import Recorder
-
-STEP_EVERY_S = 1.0
-"""The finest grain of the timeline that a run leaves in the job."""
+from blend.store.timeline import Timeline
 
 OnReport = Callable[[StepReport], None]
 
@@ -110,11 +109,6 @@ def plan_job(
     return plan
 
 
-def digests_of(job: Job) -> dict[str, object]:
-    """Return what a plan is of: the model with its tokenizer and template, and the rows."""
-    return {"fingerprint": job.meta("fingerprint"), "rows": len(job)}
-
-
 def _make_plan(
     prompts: Prompts,
     tree: Tree,
@@ -139,11 +133,6 @@ def _plain(record: object) -> Any:
     return orjson.loads(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
-def pending_schedule(job: Job, schedule: Schedule) -> Schedule:
-    """Return the part of *schedule* whose rows have no result."""
-    return schedule.only(job.pending())
-
-
 def run_rows(
     job: Job, schedule: Schedule, engine: Engine, context: RunContext
 ) -> Mapping[int, int]:
@@ -160,8 +149,17 @@ def run_rows(
         sequences=sizes.sequences,
         capacity=engine.capacity,
     )
-    with _opened_run(job, context) as run, Recorder(job, run, clock=time.monotonic) as recorder:
-        timeline = _Timeline(job, run)
+    with (
+        _opened_run(job, context) as run,
+        Timeline(job, run) as timeline,
+        Recorder(job, run, clock=time.monotonic) as recorder,
+    ):
+
+        def take(report: StepReport) -> None:
+            recorder.add(report.completions)
+            timeline.add(report)
+            context.on_report(report)
+
         reports = executor.run(
             scanner,
             job.request,
@@ -170,15 +168,11 @@ def run_rows(
             stopping=context.stopping,
         )
         for report in reports:
-            recorder.add(report.completions)
-            timeline.add(report)
-            context.on_report(report)
+            take(report)
             if context.cut():
                 aborted = engine.abort()
-                recorder.add(aborted.report.completions)
-                context.on_report(aborted.report)
+                take(aborted.report)
                 return aborted.tokens
-        timeline.flush()
     return {}
 
 
@@ -187,10 +181,10 @@ def _opened_run(job: Job, context: RunContext) -> Iterator[int]:
     run = job.begin_run(
         purpose=context.purpose, engine=context.engine_name, settings=dict(context.settings)
     )
-    outcome = "failed"
+    outcome: Outcome = "failed"
     try:
         yield run
-        outcome = "stopped" if context.stopping() else "finished"
+        outcome = "cut off" if context.cut() else "stopped" if context.stopping() else "finished"
     except EngineDiedError:
         outcome = "engine died"
         raise
@@ -200,52 +194,3 @@ def _opened_run(job: Job, context: RunContext) -> Iterator[int]:
     finally:
         job.release()
         job.end_run(run, outcome)
-
-
-class _Timeline:
-    """Sums reports up to one line a second and saves it with the run."""
-
-    def __init__(self, job: Job, run: int):
-        self._job = job
-        self._run = run
-        self._seconds = 0.0
-        self._saved_s = 0.0
-        self._sums = np.zeros(6, np.int64)
-        self._last: StepReport | None = None
-
-    def add(self, report: StepReport) -> None:
-        """Take in one report."""
-        self._seconds += report.seconds
-        self._last = report
-        self._sums += (
-            report.steps,
-            report.prefill_tokens,
-            report.decode_tokens,
-            report.cached_tokens,
-            report.preemptions,
-            len(report.completions),
-        )
-        if self._seconds - self._saved_s >= STEP_EVERY_S:
-            self.flush()
-
-    def flush(self) -> None:
-        """Save the line that has begun."""
-        if self._last is None:
-            return
-        steps, prefill, decode, cached, preemptions, answered = self._sums.tolist()
-        step = Step(
-            self._seconds,
-            steps,
-            self._last.running,
-            self._last.waiting,
-            self._last.kv_tokens,
-            prefill,
-            decode,
-            cached,
-            preemptions,
-            answered,
-        )
-        self._job.add_steps(self._run, [step])
-        self._sums[:] = 0
-        self._saved_s = self._seconds
-        self._last = None

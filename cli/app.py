@@ -1,5 +1,6 @@
 """The `blend` command: its subcommands, and what becomes of an error."""
 
+import errno
 import sys
 from collections.abc import Sequence
 
@@ -15,7 +16,22 @@ from blend.cli.plan import plan_command
 from blend.cli.run import run_command
 from blend.cli.show import show_command
 from blend.cli.status import status_command
-from blend.core.errors import BlendError
+from blend.core.errors import RESUMABLE, USAGE, BlendError
+
+INTERRUPTED = 130
+
+_REFUSED_BY_SYSTEM = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+}
+"""What a person can repair; any other refusal is a fault of ours and keeps its traceback."""
 
 app = typer.Typer(
     name="blend",
@@ -59,16 +75,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(error.message, error.hint)
         return error.exit_code
     except TyperException as error:
-        print_error(error.format_message(), "`blend --help` lists commands and options")
+        _print_misuse(error)
         return error.exit_code
     except BrokenPipeError:
         # The reader of our stdout has gone; nothing is left to say to it.
         sys.stderr.close()
         return 1
+    except OSError as error:
+        if error.errno not in _REFUSED_BY_SYSTEM:
+            raise
+        return _refused(error)
     except (KeyboardInterrupt, typer.Abort):
-        print_error("interrupted", None)
-        return 130
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        print_error("interrupted", "what was saved stays; the same command again goes on")
     return int(code or 0)
+
+
+def _print_misuse(error: TyperException) -> None:
+    # Without a message the help has been printed: no command was given.
+    if message := error.format_message():
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "blend"
+        print_error(message, f"`{command} --help` lists what it takes")
+
+
+def _refused(error: OSError) -> int:
+    """Say what the system would not do, and return the exit code for it."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    print_error(
+        f"{error.filename or 'input or output'}: {error.strerror}",
+        "free some space and run the same command again; what was saved stays"
+        if full
+        else "check the path, its permissions and its disk",
+    )
+    return RESUMABLE if full else USAGE
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from blend.cli.console import counted, inert, out, print_json
 from blend.cli.inputs import expand_inputs
 from blend.cli.options import JsonOption
 from blend.cli.rejections import RejectionTally, print_notes, shown_source
+from blend.core.decompress import decompressed
 from blend.core.draft import Draft, Note, Rejection
 from blend.core.errors import SOME_FAILED
-from blend.core.lines import MAX_LINE_BYTES, decompressed, open_lines
+from blend.core.lines import MAX_LINE_BYTES, open_lines
 from blend.core.validate import duplicate, parse_line
 from blend.store.seen_ids import SeenIds
 
@@ -58,7 +59,7 @@ def judged_lines(
     with decompressed(source) as stream:
         for line in open_lines(stream, max_line_bytes=max_line_bytes):
             judged = parse_line(line)
-            if isinstance(judged, Draft) and "custom_id generated" not in judged.notes:
+            if isinstance(judged, Draft) and not judged.id_made_up:
                 first = seen.add(judged.custom_id, source=shown_source(source), line=judged.line)
                 if first is not None:
                     judged = duplicate(judged, f"{first[0]}:{first[1]}")

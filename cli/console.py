@@ -1,5 +1,6 @@
 """What goes to the terminal: data to stdout, everything else to stderr, user text inert."""
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -10,8 +11,9 @@ from rich.table import Table
 out = Console(soft_wrap=True, highlight=False, emoji=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
-# C0 and C1 controls, and the marks that reorder text: what could act on a terminal.
-_ACTIVE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# C0 and C1 controls, and the marks that reorder text: what could act on a terminal. And what
+# cannot be written to one: the bytes of a file name that is not UTF-8.
+_ACTIVE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def inert(text: str) -> str:
@@ -74,3 +76,11 @@ def duration(seconds: float) -> str:
 def percent(share: float) -> str:
     """Return a share of one as a percentage."""
     return f"{100 * share:.1f} %"
+
+
+def significant(value: float) -> str:
+    """Return a number, such as a density, with three significant digits."""
+    if not math.isfinite(value):
+        return "∞"
+    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
+    return f"{value:,.{min(digits, 6)}f}"

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from blend.cli.console import err
-from blend.cli.interrupt import Interrupt
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -13,15 +12,16 @@ from blend.cli.job_model import (
     refuse_other_model,
     settled_model,
     shape_of,
+    template_text,
 )
 from blend.cli.options import EngineOptions
+from blend.core.cost import step_s
 from blend.core.engines import Capacity, Engine
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.hardware import ModelShape, hardware_preset, kv_capacity_tokens
 from blend.store.job import Job
 
 SIM_HARDWARE = "a100-80g"
-POLL_S = 0.2
 
 
 def log_path(job_path: Path) -> Path:
@@ -30,7 +30,7 @@ def log_path(job_path: Path) -> Path:
 
 
 @contextmanager
-def opened_engine(job: Job, options: EngineOptions, *, seed: int) -> Iterator[Engine]:
+def opened_engine(job: Job, options: EngineOptions) -> Iterator[Engine]:
     """Start the engine on the job's model, in the background where it can, and stop it at the end.
 
     Raises BlendError when the job's results come from another kind of engine.
@@ -44,7 +44,9 @@ def opened_engine(job: Job, options: EngineOptions, *, seed: int) -> Iterator[En
         from blend.core.engines.vllm import EngineSettings, VllmEngine
 
         model = model_of(job)
-        engine = VllmEngine.start(EngineSettings(model, model, log_path(job.path), arguments, seed))
+        engine = VllmEngine.start(
+            EngineSettings(model, model, log_path(job.path), arguments, options.seed)
+        )
     try:
         if options.name != "sim":
             # While the engine starts: do its files still give the prompts that were planned?
@@ -54,16 +56,6 @@ def opened_engine(job: Job, options: EngineOptions, *, seed: int) -> Iterator[En
         engine.close()
 
 
-def await_engine(engine: Engine, name: str, interrupt: Interrupt) -> bool:
-    """Wait until the engine runs; False when a person would rather stop."""
-    if not engine.wait_ready(0):
-        err.print(f"waiting for the engine to start: {name}")
-    while not engine.wait_ready(POLL_S):
-        if interrupt.asked:
-            return False
-    return not interrupt.asked
-
-
 def asked_model(options: EngineOptions, model: str | None = None) -> ModelOptions:
     """Return what the engine's arguments say about the model, for rendering as it does."""
     length = options.arguments.get("max-model-len")
@@ -71,7 +63,7 @@ def asked_model(options: EngineOptions, model: str | None = None) -> ModelOption
     return ModelOptions(
         model=model,
         revision=options.arguments.get("revision"),
-        chat_template=Path(template).read_text()
+        chat_template=template_text(Path(template))
         if template and Path(template).is_file()
         else template,
         trust_remote_code="trust-remote-code" in options.arguments,
@@ -106,12 +98,6 @@ def _sim(arguments: Mapping[str, str | None], shape: ModelShape) -> Engine:
     from blend.core.engines.sim import SimEngine
 
     hardware = hardware_preset(SIM_HARDWARE)
-
-    def step_s(prefill_tokens: int, decode_tokens: int, kv_tokens: int) -> float:
-        flops = 2 * (prefill_tokens + decode_tokens) * shape.active_parameters
-        read_bytes = shape.weight_bytes + kv_tokens * shape.kv_bytes_per_token
-        return flops / hardware.flops + read_bytes / hardware.bandwidth_bytes_s
-
     kv_bytes = _number(arguments, "kv-cache-memory-bytes", 0)
     capacity = Capacity(
         kv_tokens=int(kv_bytes / shape.kv_bytes_per_token) or kv_capacity_tokens(hardware, shape),
@@ -120,14 +106,13 @@ def _sim(arguments: Mapping[str, str | None], shape: ModelShape) -> Engine:
         context_tokens=_number(arguments, "max-model-len", 131_072),
         block_tokens=_number(arguments, "block-size", 16),
     )
-    return SimEngine(capacity, step_s=step_s)
+    return SimEngine(capacity, step_s=partial(step_s, hardware=hardware, model=shape))
 
 
 def _number(arguments: Mapping[str, str | None], name: str, default: int) -> int:
     value = arguments.get(name)
     if value is None:
         return default
-    try:
-        return int(value)
-    except ValueError:
-        raise BlendError(f"`{name}` must be a whole number: {value}") from None
+    if not value.isdecimal() or not int(value):
+        raise BlendError(f"`{name}` must be a positive whole number: {value}")
+    return int(value)

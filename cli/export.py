@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -14,7 +14,9 @@ from blend.cli.console import counted, err, inert
 from blend.cli.options import JobArgument
 from blend.core.errors import BlendError
 from blend.core.results import rejected_line, result_line
+from blend.core.utf8 import as_utf8
 from blend.store.job import Job
+from blend.store.lock import lock_path
 
 OutputOption = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", help="Result file, or - for stdout.")
@@ -39,6 +41,14 @@ class Exported:
     rejections: int
 
 
+def output_file(output: str) -> Path:
+    """Return the path of *output*; BlendError where it names no file, such as ``.`` or ``/``."""
+    path = Path(output)
+    if not path.name:
+        raise BlendError(f"the output is a directory: {path}", hint="name a file in it")
+    return path
+
+
 def errors_path(output: str) -> str:
     """Return where errors go when the user names no file: ``out.errors.jsonl`` for ``out.jsonl``.
 
@@ -46,15 +56,22 @@ def errors_path(output: str) -> str:
     """
     if output == "-":
         return "errors.jsonl"
-    path = Path(output)
+    path = output_file(output)
     return str(path.with_name(f"{path.stem}.errors{path.suffix or '.jsonl'}"))
 
 
-def refuse_outputs(paths: Sequence[str], inputs: Sequence[str], *, overwrite: bool) -> None:
+def refuse_outputs(
+    paths: Sequence[str], inputs: Sequence[str], *, job_path: Path, overwrite: bool
+) -> None:
     """Raise BlendError when writing to *paths* would destroy something or cannot work."""
     sources = {Path(name).resolve() for name in inputs if name != "-"}
+    job_file = job_path.resolve()
+    beside = (job_file.with_name(job_file.name + suffix) for suffix in ("-wal", "-shm"))
+    job_files = {job_file, lock_path(job_file), *beside}
     for name in (path for path in paths if path != "-"):
         path = Path(name)
+        if path.resolve() in job_files:
+            raise BlendError(f"the output is the job itself: {name}", hint="name another file")
         if path.resolve() in sources:
             raise BlendError(f"the output is an input of the job: {name}", hint="name another file")
         if path.is_dir():
@@ -62,22 +79,35 @@ def refuse_outputs(paths: Sequence[str], inputs: Sequence[str], *, overwrite: bo
         if not path.resolve().parent.is_dir():
             parent = path.resolve().parent
             raise BlendError(f"no such directory: {parent}", hint=f"make it: `mkdir -p {parent}`")
-        if path.exists() and not overwrite:
+        if path.is_file() and not overwrite:
             raise BlendError(
                 f"the output exists: {name}", hint="name another file, or add `--overwrite`"
             )
-    files = [Path(path).resolve() for path in paths if path != "-"]
+    files = [Path(path).resolve() for path in paths if not _is_stream(path)]
     if len(set(files)) < len(files):
         raise BlendError(f"results and errors would share one file: {files[0]}")
 
 
+def _is_stream(path: str) -> bool:
+    """Return whether *path* is written through, not replaced: stdout, a device, a named pipe."""
+    return path == "-" or (Path(path).exists() and not Path(path).is_file())
+
+
 @contextmanager
 def replaced(path: str) -> Iterator[BinaryIO]:
-    """Open a file beside *path* that takes its place once it is whole and on disk."""
+    """Open a file beside *path* that takes its place once it is whole and on disk.
+
+    A stream, such as `/dev/null`, is written as it is, and a link goes on pointing to its file.
+    """
     if path == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
+    if _is_stream(path):
+        with Path(path).open("wb") as stream:
+            yield stream
+        return
+    path = str(Path(path).resolve())
     beside = Path(f"{path}.partial-{os.getpid()}")
     try:
         with beside.open("wb") as stream:
@@ -130,10 +160,11 @@ def export_command(
     errors = errors or errors_path(output)
     with Job.open(job_path) as job:
         inputs = [source.path for source in job.sources()]
-        refuse_outputs((output, errors), inputs, overwrite=overwrite)
+        refuse_outputs((output, errors), inputs, job_path=job_path, overwrite=overwrite)
         exported = export(job, output, errors)
-        counts = job.counts()
-        unfinished = counts.pending + counts.running
+        unfinished = job.counts().unfinished
         if output != "-" and not unfinished:
-            job.set_meta(outputs=[output, errors])
+            # A job that cannot be written, on a full or read-only disk, is exported all the same.
+            with suppress(BlendError):
+                job.set_meta(outputs=[as_utf8(output), as_utf8(errors)])
         print_exported(exported, output, errors, pending=unfinished)

@@ -28,6 +28,7 @@ from blend.cli.job_model import (
     loaded_tokenizer,
     refuse_other_model,
     settled_model,
+    template_text,
 )
 from blend.cli.options import JsonOption, MaxModelLen
 from blend.cli.reading import reading_progress
@@ -38,8 +39,6 @@ from blend.core.errors import SOME_FAILED, USAGE, BlendError
 from blend.core.lines import MAX_LINE_BYTES
 from blend.core.tokenizer import Tokenizer
 from blend.store.job import Job, Source
-
-__all__ = ["IngestOptions", "ingest", "ingest_command", "print_ingested"]
 
 # What a killed ingest did not save of the sketch is read back from the job.
 SKETCH_EVERY_BATCHES = 64
@@ -70,7 +69,7 @@ def ingest(job_path: Path, inputs: Sequence[str], options: IngestOptions) -> Ing
         if fresh:
             _look(fresh, options, model)
             tokenizer = loaded_tokenizer(model)
-            job = job or _opened(job_path, stack)
+            job = _opened(job_path, stack) if job is None else job
             refuse_other_model(job, tokenizer)
             keep_model(job, tokenizer, model)
             _take(job, fresh, counts, tokenizer=tokenizer, options=options)
@@ -97,7 +96,7 @@ def _different(files: Sequence[InputFile]) -> list[InputFile]:
 
 def _finished(job: Job | None, file: InputFile, counts: IngestCounts) -> bool:
     """Return whether the job has the whole file; say so, or that the file is not what it was."""
-    sources = job.sources() if job else []
+    sources = job.sources() if job is not None else []
     if any(source.complete and source.head_digest == file.digest for source in sources):
         err.print(f"already ingested: {inert(file.name)}")
         counts.finished.append(file.name)
@@ -217,7 +216,7 @@ def ingest_command(
         model=ModelOptions(
             model=model,
             revision=revision,
-            chat_template=chat_template.read_text() if chat_template else None,
+            chat_template=template_text(chat_template) if chat_template else None,
             trust_remote_code=trust_remote_code,
             max_model_len=max_model_len,
         ),
@@ -230,5 +229,7 @@ def ingest_command(
     print_json(document(counts)) if json else print_ingested(counts)
     if counts.job_rows:
         err.print(f"next: `blend plan {inert(str(job))}`")
+    else:
+        err.print("no requests in the job: its rejected lines stay so, ingest into a new job")
     if counts.rejected or counts.rejected_before:
         raise typer.Exit(SOME_FAILED)

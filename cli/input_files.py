@@ -13,8 +13,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from blend.core.decompress import decompressed
 from blend.core.errors import BlendError
-from blend.core.lines import decompressed
+from blend.core.utf8 import as_utf8
 
 STDIN = "stdin"
 
@@ -69,4 +70,5 @@ def _known(name: str, path: Path) -> InputFile:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise BlendError(f"cannot read {name}: {error.strerror}") from error
-    return InputFile(STDIN if name == "-" else name, path, state.st_size, digest, state.st_mtime_ns)
+    shown = STDIN if name == "-" else as_utf8(name)
+    return InputFile(shown, path, state.st_size, digest, state.st_mtime_ns)

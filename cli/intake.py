@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from blend.cli.input_files import InputFile
 from blend.cli.survey import refused_line
+from blend.core.decompress import decompressed
 from blend.core.draft import Draft, Rejection
-from blend.core.lines import RawLine, decompressed, open_lines
+from blend.core.lines import RawLine, open_lines
 from blend.core.tokenizer import Tokenizer
 from blend.core.tokens import Rendered, render
 from blend.core.validate import duplicate, output_tokens, parse_line, too_long
@@ -126,13 +127,12 @@ def _identified(
     for draft in drafts:
         kept = draft
         if first := taken.get(draft.custom_id):
-            made_up = "custom_id generated" in draft.notes
-            if not made_up and rules.on_duplicate == "reject":
+            if not draft.id_made_up and rules.on_duplicate == "reject":
                 found = result.known if first[0] in rules.surveyed else result.late
                 found.append(duplicate(draft, f"{first[0]}:{first[1]}"))
                 continue
             kept = replace(draft, custom_id=_free_id(job, draft, taken, source))
-            if not made_up:
+            if not draft.id_made_up:
                 result.renamed.append(draft.custom_id)
         taken[kept.custom_id] = source.path, kept.line
         result.drafts.append(kept)

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.hardware import ModelShape, model_shape
+from blend.core.template import template_fault
 from blend.core.tokenizer import Tokenizer, load_tokenizer
 from blend.store.job import Job
 
@@ -20,9 +22,21 @@ class ModelOptions:
     max_model_len: int | None = None
 
 
+def template_text(path: Path) -> str:
+    """Return the chat template in a file; BlendError for what is no text or cannot be parsed."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BlendError(f"chat template is not UTF-8: {path}: {error.reason}") from None
+    why = template_fault(text)
+    if why:
+        raise BlendError(f"chat template cannot be parsed: {path}:{why}")
+    return text
+
+
 def settled_model(job: Job | None, asked: ModelOptions) -> ModelOptions:
     """Return *asked*, completed by what the job was made with; raise BlendError without a model."""
-    stored = (job.meta("options") if job else None) or {}
+    stored = (job.meta("options") if job is not None else None) or {}
     if asked.model is None and "model" not in stored:
         raise BlendError(
             "a new job needs a model", hint="add `--model`, a folder or a name of the hub"
@@ -83,7 +97,7 @@ def keep_model(job: Job, tokenizer: Tokenizer, options: ModelOptions) -> None:
 
 
 def model_of(job: Job) -> str:
-    """Return the model that a job was ingested for; BlendError for a job without rows."""
+    """Return the model that a job was ingested for; BlendError where nothing ever was."""
     model = job.meta("model")
     if model is None:
         raise BlendError(
@@ -91,6 +105,17 @@ def model_of(job: Job) -> str:
             hint=f"`blend ingest FILE --job {job.path} --model MODEL`",
         )
     return str(model)
+
+
+def require_rows(job: Job) -> None:
+    """Raise BlendError for a job that has no request to plan or to run."""
+    model = model_of(job)
+    if not len(job):
+        raise BlendError(
+            f"the job has no requests, every line was rejected or none was read: {job.path}",
+            hint=f"see `blend status {job.path}`; "
+            f"`blend ingest FILE --job {job.path} --model {model}`",
+        )
 
 
 def shape_of(job: Job, arguments: Mapping[str, str | None], *, on_cpu: bool) -> ModelShape:

@@ -12,22 +12,28 @@ import typer
 from blend.core.errors import BlendError
 
 EngineName = Literal["vllm", "sim"]
+Command = Callable[..., None]
 
 JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead.")]
 MaxModelLen = Annotated[int | None, typer.Option(min=1, help="Context length in tokens.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of sampling and of the random order.")]
+# numpy takes no negative seed, vLLM none beyond 32 bits.
+MAX_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Which engine runs the job, and its arguments under vLLM's names (None: a bare flag)."""
+    """Which engine runs the job, and its arguments under vLLM's names (None: a bare flag).
+
+    ``seed`` is that of the engine and of everything else that is drawn.
+    """
 
     name: EngineName
     arguments: Mapping[str, str | None]
+    seed: int
 
 
-def _engine_options(
+def engine_options(
     engine: Annotated[
         EngineName, typer.Option(help="vllm, or sim: made-up answers in virtual time.")
     ] = "vllm",
@@ -56,6 +62,9 @@ def _engine_options(
             help="Any other option of `vllm serve`, without its dashes; may be repeated.",
         ),
     ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Seed of sampling and of the random order.")
+    ] = 0,
 ) -> EngineOptions:
     """Collect the engine's arguments: those with a name here, then the repeated ones."""
     named = {
@@ -67,8 +76,9 @@ def _engine_options(
         "max-num-batched-tokens": max_num_batched_tokens,
         "dtype": dtype,
     }
-    arguments = {name: str(value) for name, value in named.items() if value is not None}
-    return EngineOptions(engine, arguments | dict(_argument(text) for text in engine_arg or []))
+    given = {name: str(value) for name, value in named.items() if value is not None}
+    others = dict(_argument(text) for text in engine_arg or [])
+    return EngineOptions(engine, given | others, seed)
 
 
 def _argument(text: str) -> tuple[str, str | None]:
@@ -79,22 +89,26 @@ def _argument(text: str) -> tuple[str, str | None]:
     return name, value if equals else None
 
 
-def takes_engine(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of the engine; it receives them as ``options``."""
-    ours = inspect.signature(_engine_options, eval_str=True).parameters
-    theirs = inspect.signature(command, eval_str=True).parameters
+def takes(**groups: Callable[..., object]) -> Callable[[Command], Command]:
+    """Give a command the options that *groups* collect; it receives what they return, by name."""
+    options = {name: inspect.signature(group, eval_str=True) for name, group in groups.items()}
 
-    @functools.wraps(command)
-    def with_options(**given: Any) -> None:
-        engine = {name: given.pop(name) for name in ours}
-        command(**given, options=_engine_options(**engine))
+    def decorated(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_options(**given: Any) -> None:
+            for name, group in groups.items():
+                own = {option: given.pop(option) for option in options[name].parameters}
+                given[name] = group(**own)
+            command(**given)
 
-    kept = [parameter for name, parameter in theirs.items() if name != "options"]
-    merged = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in (*kept, *ours.values())
-    ]
-    with_options.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {p.name: p.annotation for p in merged}
-    del with_options.__wrapped__
-    return with_options
+        theirs = inspect.signature(command, eval_str=True).parameters
+        merged = [parameter for name, parameter in theirs.items() if name not in groups]
+        for group in options.values():
+            merged += group.parameters.values()
+        merged = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in merged]
+        with_options.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {one.name: one.annotation for one in merged}
+        del with_options.__wrapped__
+        return with_options
+
+    return decorated

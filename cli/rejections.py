@@ -6,6 +6,7 @@ from typing import Any
 
 from blend.cli.console import counted, err, inert
 from blend.core.draft import Note, Reason, Rejection
+from blend.core.utf8 import as_utf8
 
 _SHOWN_OF_A_REASON = 20
 
@@ -18,7 +19,7 @@ _NOTE_WORDS: dict[Note, str] = {
 
 def shown_source(source: str) -> str:
     """Return what a person calls an input: its path, or ``stdin`` for ``-``."""
-    return "stdin" if source == "-" else source
+    return "stdin" if source == "-" else as_utf8(source)
 
 
 def place(source: str, rejection: Rejection) -> str:

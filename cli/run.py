@@ -6,34 +6,29 @@ from typing import Annotated
 
 import typer
 
-from blend.cli.api import PlanOptions, digests_of
+from blend.cli.api import PlanOptions
 from blend.cli.console import err
-from blend.cli.engine import asked_model, opened_engine
-from blend.cli.execute import died, exit_code_of, run_schedule, schedule_to_run
+from blend.cli.engine import asked_model
+from blend.cli.execute import execute, exit_code_of
 from blend.cli.export import (
     ErrorsOption,
     OutputOption,
     OverwriteOption,
     errors_path,
     export,
+    output_file,
     print_exported,
     refuse_outputs,
 )
-from blend.cli.ingest import IngestOptions, ingest, print_ingested
+from blend.cli.ingest import IngestOptions, ingest
+from blend.cli.ingest_counts import print_ingested
 from blend.cli.inputs import expand_inputs
-from blend.cli.interrupt import drain_on_interrupt
-from blend.cli.options import EngineOptions, SeedOption, takes_engine
-from blend.cli.plan import (
-    HardwareOption,
-    NoSampleOption,
-    PolicyOption,
-    SampleRateOption,
-    SampleSecondsOption,
-    make_plan,
-    plan_options,
-)
-from blend.core.engines import EngineDiedError
+from blend.cli.job_plan import fitting_schedule, planned
+from blend.cli.options import EngineOptions, engine_options, takes
+from blend.cli.plan import PlanChoices, plan_choices, plan_options, sample_and_plan
+from blend.cli.session import opened_session
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
+from blend.core.utf8 import as_utf8
 from blend.store.job import Job
 
 InputOption = Annotated[
@@ -45,7 +40,9 @@ ModelOption = Annotated[
 ]
 JobOption = Annotated[
     Path | None,
-    typer.Option(metavar="JOB", help="The job file; OUT with the suffix .blend if absent."),
+    typer.Option(
+        "--job", "-j", metavar="JOB", help="The job file; OUT with the suffix .blend if absent."
+    ),
 ]
 
 
@@ -55,7 +52,7 @@ def job_path_for(job: Path | None, output: str) -> Path:
         return job
     if output == "-":
         raise BlendError("results on stdout leave no place for the job", hint="add `--job JOB`")
-    return Path(output).with_suffix(".blend")
+    return output_file(output).with_suffix(".blend")
 
 
 def check_outputs(
@@ -65,49 +62,32 @@ def check_outputs(
     ours = False
     if job_path.exists():
         with Job.open(job_path) as job:
-            ours = job.meta("outputs") == list(outputs)
-    refuse_outputs(outputs, inputs, overwrite=overwrite or ours)
+            ours = job.meta("outputs") == list(map(as_utf8, outputs))
+    refuse_outputs(outputs, inputs, job_path=job_path, overwrite=overwrite or ours)
 
 
-def _plan_and_execute(job: Job, options: EngineOptions, settings: PlanOptions, *, seed: int) -> int:
+def _plan_and_execute(job: Job, options: EngineOptions, settings: PlanOptions) -> int:
     """Do what is left to do with one engine, and return the exit code for how far that came."""
-    if not job.pending().any():
-        return exit_code_of(job)
-    with drain_on_interrupt() as interrupt, opened_engine(job, options, seed=seed) as engine:
-        try:
+    if job.pending().any():
+        with opened_session(job, options) as session:
             if not planned(job):
-                sampling = engine if settings.sample_rate else None
-                make_plan(job, sampling, settings, options=options, interrupt=interrupt)
-            if not interrupt.asked:
-                schedule = schedule_to_run(job)
-                run_schedule(job, engine, schedule, options=options, interrupt=interrupt)
-        except EngineDiedError as error:
-            raise died(error, job) from error
+                sample_and_plan(job, session, settings)
+            if not session.interrupt.asked:
+                execute(session, fitting_schedule(job))
     return exit_code_of(job)
 
 
-def planned(job: Job) -> bool:
-    """Return whether the job's plan is of the rows and the model it has now."""
-    plan = job.plan()
-    return plan is not None and plan.digests == digests_of(job)
-
-
-@takes_engine
+@takes(choices=plan_choices, options=engine_options)
 def run_command(
     *,
     inputs: InputOption,
     output: OutputOption,
     model: ModelOption,
+    choices: PlanChoices,
     options: EngineOptions,
     job_path: JobOption = None,
     errors: ErrorsOption = None,
     overwrite: OverwriteOption = False,
-    policy: PolicyOption = "paper",
-    no_sample: NoSampleOption = False,
-    sample_rate: SampleRateOption = 0.01,
-    sample_seconds: SampleSecondsOption = 30.0,
-    hardware: HardwareOption = None,
-    seed: SeedOption = 0,
 ) -> None:
     """Ingest, plan, execute and export in one; the same command again resumes."""
     path = job_path_for(job_path, output)
@@ -116,17 +96,8 @@ def run_command(
     counts = ingest(path, inputs, IngestOptions(asked_model(options, model)))
     print_ingested(counts, err)
     with Job.open(path) as job, job.lock("run"):
-        job.set_meta(outputs=list(outputs))
-        settings = plan_options(
-            job,
-            options,
-            policy=policy,
-            hardware=hardware,
-            sample_rate=0.0 if no_sample else sample_rate,
-            sample_seconds=sample_seconds,
-            seed=seed,
-        )
-        code = _plan_and_execute(job, options, settings, seed=seed)
+        job.set_meta(outputs=list(map(as_utf8, outputs)))
+        code = _plan_and_execute(job, options, plan_options(job, options, choices))
         if code == RESUMABLE:
             raise typer.Exit(code)
         print_exported(export(job, *outputs), *outputs, pending=0)

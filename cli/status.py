@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from blend.cli.console import counted, inert, out, percent, print_json, shortened, table
 from blend.cli.options import JobArgument, JsonOption
+from blend.core.utf8 import as_utf8
 from blend.store.job import Counts, Job
 
 
@@ -27,7 +28,7 @@ def status_document(job: Job) -> dict[str, object]:
     counts = job.counts()
     return {
         "object": "batch",
-        "id": job.path.name,
+        "id": as_utf8(job.path.name),
         "status": state(job, counts),
         "request_counts": {
             "total": counts.total,
@@ -54,7 +55,7 @@ def state(job: Job, counts: Counts) -> str:
     """Return the status that OpenAI's batch object would have."""
     if not counts.total:
         return "failed" if counts.rejected else "validating"
-    if not counts.pending and not counts.running:
+    if not counts.unfinished:
         return "completed"
     return "in_progress" if job.plan() or job.executed() else "validating"
 
@@ -62,7 +63,7 @@ def state(job: Job, counts: Counts) -> str:
 def next_step(job: Job, counts: Counts) -> str:
     """Return what to do next, or where the results are."""
     outputs = job.meta("outputs")
-    if outputs and not counts.pending and not counts.running:
+    if outputs and not counts.unfinished:
         return f"results in `{outputs[0]}`"
     return f"next: `{next_command(job, counts)}`"
 
@@ -72,7 +73,7 @@ def next_command(job: Job, counts: Counts) -> str:
     name = str(job.path)
     if not counts.total or any(not source.complete for source in job.sources()):
         return f"blend ingest FILE --job {name}"
-    if not counts.pending and not counts.running:
+    if not counts.unfinished:
         return f"blend export {name} -o OUT"
     if job.plan() is None:
         return f"blend plan {name}"

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from blend.cli.input_files import InputFile
 from blend.cli.reading import reading_progress
 from blend.cli.rejections import RejectionTally, place
+from blend.core.decompress import decompressed
 from blend.core.draft import Draft, Note, Rejection
 from blend.core.errors import SOME_FAILED, BlendError
-from blend.core.lines import decompressed, open_lines
+from blend.core.lines import open_lines
 from blend.core.validate import duplicate, parse_line
 from blend.store.seen_ids import SeenIds
 
@@ -70,7 +71,7 @@ def _first_use(draft: Draft, file: InputFile, seen: SeenIds) -> Draft | Rejectio
 
     An id that was made up for a line without one is made unique later and never a duplicate.
     """
-    if "custom_id generated" in draft.notes:
+    if draft.id_made_up:
         return draft
     first = seen.add(draft.custom_id, source=file.name, line=draft.line)
     return draft if first is None else duplicate(draft, f"{first[0]}:{first[1]}")

@@ -64,6 +64,11 @@ class Draft:
     id_column: int = 1
     body_column: int = 1
 
+    @property
+    def id_made_up(self) -> bool:
+        """Whether the line had no custom_id: its own may be changed until it is unique."""
+        return "custom_id generated" in self.notes
+
 
 @dataclass(frozen=True, slots=True)
 class Rejection:

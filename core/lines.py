@@ -8,10 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from blend.core.decompress import decompressed
-
-__all__ = ["MAX_LINE_BYTES", "RawLine", "decompressed", "open_lines"]
-
 MAX_LINE_BYTES = 64 << 20
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

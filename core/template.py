@@ -30,6 +30,17 @@ def read_template(text: str) -> Template:
     )
 
 
+def template_fault(text: str) -> str | None:
+    """Return line and reason why *text* cannot be parsed, as ``3: reason``; None when it can."""
+    import jinja2
+
+    try:
+        _parsed(text)
+    except jinja2.TemplateSyntaxError as error:
+        return f"{error.lineno}: {error.message}"
+    return None
+
+
 def reads_parts(text: str) -> bool:
     """Return whether the template loops over the content of a message."""
     import jinja2

@@ -74,22 +74,7 @@ def load_tokenizer(
     ``trust_remote_code``.
     """
     model = _existing(model)
-    from transformers import AutoTokenizer, PretrainedConfig
-    from transformers.utils import logging
-
-    with explained(model, revision=revision), _quiet(logging):
-        config, _ = PretrainedConfig.get_config_dict(model, revision=revision)
-        if "model_type" not in config:
-            raise BlendError(
-                f"not a model: {model}: its `config.json` names no model type",
-                hint="give a model folder in Hugging Face's layout, or a name of its hub",
-            )
-        hf: Any = AutoTokenizer.from_pretrained(
-            model,
-            revision=revision,
-            trust_remote_code=trust_remote_code,
-            truncation_side="left",  # as vLLM loads it
-        )
+    config, hf = _config_and_tokenizer(model, revision, trust_remote_code=trust_remote_code)
     plain = _template(hf, chat_template, tools=None)
     with_tools = _template(hf, chat_template, tools=[{}])
     vocabulary = hf.get_vocab()
@@ -141,6 +126,28 @@ def context_tokens(config: Mapping[str, Any], *, asked: int | None = None) -> in
 def takes_media(config: Mapping[str, Any]) -> bool:
     """Return whether a model may take more than text; only a plain text model says no."""
     return any(word in key.lower() for key in config for word in _MEDIA_WORDS)
+
+
+def _config_and_tokenizer(
+    model: str, revision: str | None, *, trust_remote_code: bool
+) -> tuple[dict[str, Any], Any]:
+    from transformers import AutoTokenizer, PretrainedConfig
+    from transformers.utils import logging
+
+    with explained(model, revision=revision), _quiet(logging):
+        config, _ = PretrainedConfig.get_config_dict(model, revision=revision)
+        if "model_type" not in config:
+            raise BlendError(
+                f"not a model: {model}: its `config.json` names no model type",
+                hint="give a model folder in Hugging Face's layout, or a name of its hub",
+            )
+        hf = AutoTokenizer.from_pretrained(
+            model,
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+            truncation_side="left",  # as vLLM loads it
+        )
+    return config, hf
 
 
 def _existing(model: str) -> str:

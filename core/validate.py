@@ -9,25 +9,13 @@ from typing import Any
 import orjson
 
 from blend.core.diagnose import diagnose
-from blend.core.draft import Draft, Note, Reason, Rejection
+from blend.core.draft import Draft, Note, Rejection
 from blend.core.envelope import Envelope, open_envelope
 from blend.core.fields import check_fields
 from blend.core.json_span import Span, locate, members
 from blend.core.lines import RawLine
 from blend.core.messages import check_messages, check_prompt, prompts_in
 from blend.core.problem import Problem, shown
-
-__all__ = [
-    "LONG_ID_CHARACTERS",
-    "Draft",
-    "Note",
-    "Reason",
-    "Rejection",
-    "duplicate",
-    "output_tokens",
-    "parse_line",
-    "too_long",
-]
 
 LONG_ID_CHARACTERS = 256
 

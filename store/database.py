@@ -4,6 +4,7 @@ A quick commit survives the death of the process, a durable one the loss of powe
 SQLite's ``synchronous`` setting decides whether a commit waits for the disk.
 """
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ from blend.store.migrations import (
 
 CACHE_KIB = 16 * 1024
 CHECKPOINT_PAGES = 8 * 1024
+WORK_BYTES = 32 * 1024
+"""What SQLite must write beside a job before it can so much as read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def open_database(path: Path, *, create: bool, wait_s: float) -> Database:
 
 def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?mode={mode}",
+        f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}",
         uri=True,
         timeout=wait_s,
         isolation_level=None,
@@ -110,14 +113,16 @@ def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
 def _require_file(path: Path, create: bool) -> None:
     if path.is_dir():
         raise BlendError(f"job is a directory: {path}", hint="name a file, such as `job.db`")
+    if path.exists() and not path.is_file():
+        # SQLite would leave a journal beside a device.
+        raise BlendError(f"job is no regular file: {path}", hint="name a file, such as `job.db`")
+    # Not to be read here: closing any descriptor of a file drops every lock that this process has
+    # on it, SQLite's too, and another process would then delete the log of an open connection.
     if path.exists():
-        with path.open("rb") as file:
-            head = file.read(16)
-        if head and head != b"SQLite format 3\0":
-            raise BlendError(f"not a job: {path}", hint="jobs are made by `blend ingest`")
-    elif not create:
+        return
+    if not create:
         raise BlendError(f"no such job: {path}", hint="make it with `blend ingest IN --job JOB`")
-    elif not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise BlendError(f"no such folder: {path.parent}", hint="make it first")
 
 
@@ -161,12 +166,10 @@ def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendErro
                 exit_code=IN_USE,
             )
         case sqlite3.SQLITE_FULL:
-            return BlendError(
-                f"disk full: {path}: {size_bytes:,} bytes to write, {_free_bytes(path):,} free",
-                hint="free some space and run the same command again; what was saved stays",
-                exit_code=RESUMABLE,
-            )
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return _disk_full(path, size_bytes)
+        case sqlite3.SQLITE_NOTADB:
+            return BlendError(f"not a job: {path}", hint="jobs are made by `blend ingest`")
+        case sqlite3.SQLITE_CORRUPT:
             return BlendError(
                 f"job is damaged: {path}: {error}",
                 hint=f"save what is left: `sqlite3 {path} .recover | sqlite3 recovered.db`",
@@ -176,6 +179,9 @@ def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendErro
                 f"job cannot be written: {path}: {error}",
                 hint="check the permissions of the file and of its folder",
             )
+        case sqlite3.SQLITE_IOERR if _free_bytes(path) < WORK_BYTES:
+            # SQLite could not make its index of the write-ahead log, which readers need too.
+            return _disk_full(path, max(size_bytes, WORK_BYTES))
         case sqlite3.SQLITE_IOERR:
             return BlendError(
                 f"job cannot be read or written: {path}: {error}",
@@ -184,6 +190,14 @@ def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendErro
             )
         case _:
             return None
+
+
+def _disk_full(path: Path, size_bytes: int) -> BlendError:
+    return BlendError(
+        f"disk full: {path}: {size_bytes:,} bytes to write, {_free_bytes(path):,} free",
+        hint="free some space and run the same command again; what was saved stays",
+        exit_code=RESUMABLE,
+    )
 
 
 def _free_bytes(path: Path) -> int:

@@ -27,6 +27,7 @@ from blend.store.records import (
     Counts,
     FailureGroup,
     NewRow,
+    Outcome,
     Place,
     PlanRecord,
     Purpose,
@@ -42,6 +43,7 @@ __all__ = [
     "FailureGroup",
     "Job",
     "NewRow",
+    "Outcome",
     "Place",
     "PlanRecord",
     "Purpose",
@@ -215,7 +217,7 @@ class Job:
             self._database, purpose=purpose, engine=engine, settings=settings, now=time.time()
         )
 
-    def end_run(self, run: int, outcome: str) -> None:
+    def end_run(self, run: int, outcome: Outcome) -> None:
         """Close a run, saying how it ended."""
         runs.end_run(self._database, run, outcome, now=time.time())
 

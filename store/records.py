@@ -9,6 +9,9 @@ import numpy.typing as npt
 from blend.core.request import Endpoint
 
 Purpose = Literal["sample", "execute"]
+Outcome = Literal[
+    "finished", "stopped", "cut off", "interrupted", "engine died", "failed", "killed"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,11 @@ class Counts:
     output_tokens: int
     cached_tokens: int
 
+    @property
+    def unfinished(self) -> int:
+        """Return how many rows have no result."""
+        return self.pending + self.running
+
 
 class FailureGroup(NamedTuple):
     """The failed rows of one status and cause, with the first of them as the example."""
@@ -152,7 +160,7 @@ class Run:
     started: float
     heartbeat: float
     finished: float | None
-    outcome: str | None
+    outcome: Outcome | None
     results: int
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from blend.core.prompts import Prompts
 from blend.core.request import Request
+from blend.core.utf8 import as_utf8
 from blend.store.database import Database
 from blend.store.records import Sizes
 
@@ -39,7 +40,8 @@ def request(database: Database, row: int) -> Request:
 def find(database: Database, custom_id: str) -> int | None:
     """Return the row of *custom_id*; None when the job has not got it."""
     with database.read() as sql:
-        found = sql.execute("SELECT row FROM requests WHERE custom_id = ?", (custom_id,)).fetchone()
+        key = (as_utf8(custom_id),)
+        found = sql.execute("SELECT row FROM requests WHERE custom_id = ?", key).fetchone()
     return found[0] if found else None
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 from blend.store.database import Database
-from blend.store.records import Purpose, Run, Step
+from blend.store.records import Outcome, Purpose, Run, Step
 from blend.store.settings import json_text
 
-KILLED = "killed"
+KILLED: Outcome = "killed"
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -44,7 +44,7 @@ def begin_run(
     return run
 
 
-def end_run(database: Database, run: int, outcome: str, *, now: float) -> None:
+def end_run(database: Database, run: int, outcome: Outcome, *, now: float) -> None:
     """Close a run, saying how it ended."""
     with database.write(durable=True) as sql:
         sql.execute(

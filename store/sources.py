@@ -1,18 +1,21 @@
 """What ingest writes: sources, their rows and their rejected lines, in step with the offset."""
 
+import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import cast
 
 from blend.core.draft import Reason, Rejection
+from blend.core.utf8 import as_utf8
 from blend.store.database import Database
 from blend.store.records import NewRow, RejectedGroup, Source
+from blend.store.rows import count_rows
 
 _COLUMNS = "source, path, size_bytes, head_digest, offset_bytes, lines, complete, digest"
 
 
 def open_source(database: Database, path: str, *, size: int, head_digest: str) -> Source:
     """Return the source of this file, new or as far as it was ingested before."""
-    key = (_text(path), size, head_digest)
+    key = (as_utf8(path), size, head_digest)
     with database.write(durable=False) as sql:
         sql.execute(
             "INSERT INTO sources (path, size_bytes, head_digest) VALUES (?, ?, ?)"
@@ -69,34 +72,36 @@ def append(
         ).rowcount
         if not moved:
             raise ValueError(f"source {source.id} is already past offset {offset}, line {line}")
-        first = sql.execute("SELECT coalesce(max(row) + 1, 0) FROM requests").fetchone()[0]
-        sql.executemany(
-            "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                (
-                    first + i,
-                    row.custom_id,
-                    source.id,
-                    row.line,
-                    row.endpoint,
-                    len(row.tokens),
-                    row.max_tokens,
-                    row.sequences,
-                )
-                for i, row in enumerate(rows)
-            ),
-        )
-        sql.executemany(
-            "INSERT INTO bodies VALUES (?, ?)", ((first + i, r.body) for i, r in enumerate(rows))
-        )
-        sql.executemany(
-            "INSERT INTO prompts VALUES (?, ?)",
-            ((first + i, r.tokens.astype("<u4").tobytes()) for i, r in enumerate(rows)),
-        )
+        _insert_rows(sql, source, rows)
         sql.executemany(
             "INSERT INTO rejected VALUES (?, ?, ?, ?, ?, ?)",
             ((source.id, r.line, r.column, r.reason, r.message, r.custom_id) for r in rejected),
         )
+
+
+def _insert_rows(sql: sqlite3.Connection, source: Source, rows: Sequence[NewRow]) -> None:
+    numbered = list(enumerate(rows, count_rows(sql)))
+    sql.executemany(
+        "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            (
+                number,
+                row.custom_id,
+                source.id,
+                row.line,
+                row.endpoint,
+                len(row.tokens),
+                row.max_tokens,
+                row.sequences,
+            )
+            for number, row in numbered
+        ),
+    )
+    sql.executemany("INSERT INTO bodies VALUES (?, ?)", ((n, row.body) for n, row in numbered))
+    sql.executemany(
+        "INSERT INTO prompts VALUES (?, ?)",
+        ((n, row.tokens.astype("<u4").tobytes()) for n, row in numbered),
+    )
 
 
 def all_rejected(database: Database) -> Iterator[tuple[str, Rejection]]:
@@ -133,8 +138,3 @@ def rejections_by_reason(database: Database) -> list[RejectedGroup]:
 def _source(columns: tuple[int, str, int, str, int, int, int, str | None]) -> Source:
     number, path, size, head_digest, offset, line, complete, digest = columns
     return Source(number, path, size, head_digest, offset, line, bool(complete), digest)
-
-
-def _text(path: str) -> str:
-    # A file name need not be UTF-8, but text in the database is.
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -19,7 +19,7 @@ def chat(custom_id: str, text: str, **fields: Any) -> dict[str, Any]:
     }
 
 
-def completion(custom_id: str, prompt: str, **fields: Any) -> dict[str, Any]:
+def completion(custom_id: str, prompt: str | list[str], **fields: Any) -> dict[str, Any]:
     """Return one completion request in OpenAI batch form."""
     return {
         "custom_id": custom_id,

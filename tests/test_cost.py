@@ -1,7 +1,15 @@
 import numpy as np
 import pytest
 
-from blend.core.cost import comp_s, decode_comp_s, mem_s, segment_comp_s, set_density, weights_s
+from blend.core.cost import (
+    comp_s,
+    decode_comp_s,
+    mem_s,
+    segment_comp_s,
+    set_density,
+    step_s,
+    weights_s,
+)
 from blend.core.hardware import Hardware, ModelShape
 
 HARDWARE = Hardware("card", flops=1e12, bandwidth_bytes_s=1e11, memory_bytes=1e10)
@@ -33,6 +41,13 @@ def test_memory_time_reads_the_growing_cache_once_a_step() -> None:
     read_tokens = sum(100 + step + 0.5 for step in range(20))
 
     assert mem_s(np.array([100]), np.array([20]), **ON) == pytest.approx(read_tokens * 1e4 / 1e11)
+
+
+def test_a_step_takes_its_matrix_products_then_reads_weights_and_cache() -> None:
+    assert step_s(0, 0, 0, **ON) == weights_s(**ON)
+    assert step_s(30, 20, 5000, **ON) == pytest.approx(
+        2 * 50 * 1e9 / 1e12 + (2e9 + 5000 * 1e4) / 1e11
+    )
 
 
 def test_segments_of_a_path_cost_what_the_whole_prompt_costs() -> None:

@@ -392,3 +392,48 @@ def test_an_ingest_killed_anywhere_goes_on_and_calls_no_row_of_its_own_a_duplica
         ]
         assert job.sources()[0].complete
         assert opened_sketch(job).prompts == ROWS
+
+
+def test_an_ingest_that_was_killed_before_its_first_row_goes_on(tmp_path: Path, model: str) -> None:
+    source = write_requests(tmp_path / "in.jsonl", GOOD)
+    with Job.open(tmp_path / "j", create=True) as job:
+        job.set_meta(options={"model": model})
+
+    assert ingest(tmp_path / "j", source) == 0
+    assert ids(tmp_path / "j") == ["a", "b", "c"]
+
+
+def test_a_job_whose_lines_were_all_rejected_is_neither_planned_nor_run(
+    tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_requests(tmp_path / "in.jsonl", GOOD)
+    assert ingest(tmp_path / "j", source, "--max-model-len", "1", model=model) == 3
+
+    assert main(["plan", str(tmp_path / "j"), "--no-sample"]) == 2
+    assert main(["execute", str(tmp_path / "j"), "--engine", "sim"]) == 2
+    assert "no requests" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [b"{% for", b"\xff\xfe"])
+def test_a_broken_chat_template_is_named_before_anything_is_written(
+    tmp_path: Path, model: str, text: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_requests(tmp_path / "in.jsonl", GOOD)
+    template = tmp_path / "template.jinja"
+    template.write_bytes(text)
+
+    assert ingest(tmp_path / "j", source, "--chat-template", template, model=model) == 2
+    assert "template.jinja" in capsys.readouterr().err
+    assert not (tmp_path / "j").exists()
+
+
+def test_a_device_is_no_job(tmp_path: Path, model: str) -> None:
+    source = write_requests(tmp_path / "in.jsonl", GOOD)
+    os.mkfifo(tmp_path / "pipe")
+
+    assert ingest(tmp_path / "pipe", source, model=model) == 2
+
+
+@pytest.mark.parametrize("seed", ["-1", str(2**32)])
+def test_a_seed_that_no_engine_takes_is_a_usage_error(tmp_path: Path, seed: str) -> None:
+    assert main(["plan", str(tmp_path / "j"), "--seed", seed]) == 2

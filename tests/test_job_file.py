@@ -31,18 +31,44 @@ def test_a_missing_job_is_named_and_not_made(tmp_path: Path) -> None:
 def test_other_files_are_refused_unharmed(tmp_path: Path) -> None:
     text, other, empty = (tmp_path / name for name in ("in.jsonl", "other.db", "empty.db"))
     text.write_text('{"custom_id": "a"}\n' * 100)
+    short = tmp_path / "short.jsonl"
+    short.write_text("{}\n")
     connection = sqlite3.connect(other)
     connection.execute("CREATE TABLE someone_elses (x)")
     connection.close()
     empty.touch()
-    before = [path.read_bytes() for path in (text, other, empty)]
+    before = [path.read_bytes() for path in (text, short, other, empty)]
 
     assert "directory" in refusal(tmp_path).message
     for create in (False, True):
         assert "not a job" in refusal(text, create=create).message
+        assert "not a job" in refusal(short, create=create).message
         assert "another program's" in refusal(other, create=create).message
     assert "is empty" in refusal(empty).message
-    assert [path.read_bytes() for path in (text, other, empty)] == before
+    assert [path.read_bytes() for path in (text, short, other, empty)] == before
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_job_opened_twice_in_a_process_still_sees_and_shows_what_is_written(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "j.db"
+    filled_job(path, rows=1).close()
+    with Job.open(path) as first:
+        first.meta("a")
+        Job.open(path).close()
+        elsewhere(path, "job.set_meta(a=1)")
+        first.set_meta(b=2)
+        elsewhere(path, "assert (job.meta('a'), job.meta('b')) == (1, 2)")
+
+
+def elsewhere(path: Path, statement: str) -> None:
+    """Run a statement on the job in another process."""
+    script = (
+        "import sys; from pathlib import Path; from blend.store.job import Job\n"
+        f"with Job.open(Path(sys.argv[1])) as job: {statement}"
+    )
+    subprocess.run([sys.executable, "-c", script, path], check=True)
 
 
 def test_a_damaged_job_says_how_to_save_what_is_left(tmp_path: Path) -> None:

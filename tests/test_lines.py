@@ -10,8 +10,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from blend.core.decompress import decompressed
 from blend.core.errors import BlendError
-from blend.core.lines import decompressed, open_lines
+from blend.core.lines import open_lines
 
 
 def texts(content: bytes, **options: int) -> list[bytes | None]:

@@ -96,13 +96,14 @@ from blend.store.job import Job
 
 with Job.open(Path(sys.argv[1])) as job, job.lock("execute"):
     if {start!r} == "fork":
-        child = os.fork()
-        if not child:
+        if not os.fork():
+            # Said by the child: before it runs, nothing has closed its copy of the lock.
+            print(os.getpid(), flush=True)
             time.sleep(60)
             os._exit(0)
     else:
-        child = subprocess.Popen(["sleep", "60"], close_fds=False, stdout=subprocess.DEVNULL).pid
-    print(child, flush=True)
+        child = subprocess.Popen(["sleep", "60"], close_fds=False, stdout=subprocess.DEVNULL)
+        print(child.pid, flush=True)
     time.sleep(60)
 """
     with subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE) as parent:

@@ -102,7 +102,11 @@ def test_a_sample_that_is_cut_off_gives_its_rows_back(job: Path) -> None:
     with Job.open(job) as opened:
         plan = opened.plan()
         counts = opened.counts()
+        (sample,) = opened.runs()
+        lines = opened.steps(sample.id)
 
+    assert sample.outcome == "cut off"
+    assert sum(line.answered for line in lines) == counts.answered
     assert plan is not None
     assert len(plan.sample_rows) > 0
     assert not plan.sample_finished.all()
@@ -141,6 +145,18 @@ def test_when_the_engine_dies_what_arrived_is_kept_and_resume_runs_the_rest(
         attempts = sum(opened.attempts(row) for row in range(ROWS))
         assert opened.counts().answered == ROWS
     assert attempts - ROWS <= in_flight
+
+
+def test_an_engine_that_dies_in_the_sample_leaves_a_job_to_plan(
+    job: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("blend.core.engines.sim.SimEngine", Mortal)
+        patch.setattr(Mortal, "steps_to_live", 1)
+        assert main(["plan", str(job), *SIM]) == 4
+
+    assert f"`blend plan {job}`" in capsys.readouterr().err
+    assert main(["plan", str(job), *SIM]) == 0
 
 
 def test_an_interrupt_drains_and_a_second_one_stops_at_once(
@@ -258,7 +274,7 @@ def test_every_view_fits_80_columns(
 
     assert lines
     if view:  # the job's lines hold paths, which are as long as they are
-        assert max(map(len, lines)) <= 200
+        assert max(map(len, lines)) <= 80
 
 
 def test_user_text_is_shown_inert(

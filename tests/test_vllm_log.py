@@ -11,6 +11,7 @@ def test_the_cause_is_the_last_error_that_says_more_than_look_above(tmp_path: Pa
     log = EngineLog.after(path)
     with path.open("a") as file:
         file.write(f"(EngineCore pid=1) ERROR [core.py:1] ValueError: {CAUSE}\n")
+        file.write("Exception: WorkerProc initialization failed due to an exception.\n")
         file.write("RuntimeError: Engine core initialization failed. See root cause above.\n")
 
     assert log.cause() == CAUSE

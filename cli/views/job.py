@@ -1,6 +1,6 @@
 """The job at a glance: where it comes from, what it costs, how far it is."""
 
-from blend.cli.console import counted, duration, inert, out, percent
+from blend.cli.console import counted, duration, inert, out, percent, significant
 from blend.cli.status import (
     next_step,
     rows_line,
@@ -8,7 +8,6 @@ from blend.cli.status import (
     status_document,
     tokens_line,
 )
-from blend.cli.views.schedule import number
 from blend.store.job import Job, PlanRecord
 
 
@@ -63,7 +62,7 @@ def _draw_plan(plan: PlanRecord) -> None:
         f"of {percent(expected['best_sharing'])} possible"
     )
     out.print(
-        f"density   {number(expected['density'])} "
+        f"density   {significant(expected['density'])} "
         f"(compute {duration(expected['comp_s'])}, memory {duration(expected['mem_s'])})"
     )
     out.print(f"answers   {counted(expected['output_tokens'])} tokens expected")

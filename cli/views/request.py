@@ -4,8 +4,7 @@ from typing import Any
 
 import orjson
 
-from blend.cli.console import counted, inert, out, percent, shortened
-from blend.cli.views.schedule import number
+from blend.cli.console import counted, inert, out, percent, shortened, significant
 from blend.core.completion import Completion
 from blend.core.errors import BlendError
 from blend.core.schedule import LEFT
@@ -95,7 +94,7 @@ def _why(place: Place, prompt_tokens: int) -> str:
     end = "left" if place.side == LEFT else "right"
     return (
         f"position {counted(place.position)} on the {end}, {bound} side: "
-        f"density {number(place.density)}, {percent(shared)} of the prompt shared with rows "
+        f"density {significant(place.density)}\n{percent(shared)} of the prompt shared with rows "
         f"before it, {counted(place.expected_tokens)} output tokens expected"
     )
 

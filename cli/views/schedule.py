@@ -1,15 +1,14 @@
 """The schedule from its compute-bound to its memory-bound end."""
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from blend.cli.console import counted, inert, out, percent, shortened, table
-from blend.core.errors import BlendError
+from blend.cli.console import counted, inert, out, percent, shortened, significant, table
+from blend.cli.job_plan import schedule_of
 from blend.core.schedule import LEFT, Schedule
 from blend.store.job import Job
 
@@ -30,14 +29,6 @@ class Section:
     prompt_tokens: int
     expected_tokens: float
     custom_id: str
-
-
-def schedule_of(job: Job) -> Schedule:
-    """Return the job's schedule; BlendError when it has none."""
-    schedule = job.schedule()
-    if schedule is None:
-        raise BlendError("the job has no plan yet", hint=f"`blend plan {job.path}`")
-    return schedule
 
 
 def sections(job: Job, schedule: Schedule) -> list[Section]:
@@ -108,7 +99,7 @@ def draw(job: Job) -> None:
     left = percent(float((schedule.side == LEFT).mean()))
     out.print(
         f"policy {schedule.policy}, {counted(len(schedule), 'rows')}, "
-        f"{left} on the compute-bound side, density {number(schedule.root_density)}"
+        f"{left} on the compute-bound side, density {significant(schedule.root_density)}"
     )
     out.print("")
     bars = strip(schedule)
@@ -130,17 +121,9 @@ def _cells(section: Section) -> tuple[str, ...]:
         counted(section.first_position),
         counted(section.rows),
         section.side,
-        number(section.density),
+        significant(section.density),
         counted(section.prompt_tokens / section.rows),
         percent(1 - section.uncached_tokens / max(section.prompt_tokens, 1)),
         counted(section.expected_tokens / section.rows),
         inert(shortened(section.custom_id, 20)),
     )
-
-
-def number(value: float) -> str:
-    """Return a density with three significant digits."""
-    if not math.isfinite(value):
-        return "∞"
-    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
-    return f"{value:,.{min(digits, 6)}f}"

@@ -2,20 +2,11 @@
 
 from typing import Any
 
-from blend.cli.console import counted, inert, out, percent, shortened, table
-from blend.cli.views.schedule import number
-from blend.core.errors import BlendError
-from blend.store.job import Job, PlanRecord
+from blend.cli.console import counted, inert, out, percent, shortened, significant, table
+from blend.cli.job_plan import plan_of
+from blend.store.job import Job
 
 DRAWN_SHARE = 0.02
-
-
-def plan_of(job: Job) -> PlanRecord:
-    """Return the job's plan; BlendError when it has none."""
-    plan = job.plan()
-    if plan is None:
-        raise BlendError("the job has no plan yet", hint=f"`blend plan {job.path}`")
-    return plan
 
 
 def document(job: Job) -> dict[str, object]:
@@ -48,7 +39,8 @@ def draw(job: Job) -> None:
         left_out = counted(len(outline) - len(nodes), "subtrees")
         out.print(f"\nnot drawn: {left_out} of less than {percent(DRAWN_SHARE)} of the work")
     out.print(
-        "\nprefix: tokens that all its rows begin with; shared: prompt tokens computed only once"
+        "\nprefix: tokens that all its rows begin with"
+        "\nshared: prompt tokens that are computed only once"
         "\nanswer: output tokens expected of a request; sampled: rows run, and their mean"
     )
 
@@ -68,7 +60,7 @@ def _cells(node: dict[str, Any]) -> tuple[str, ...]:
         counted(node["rows"]),
         counted(node["prefix_tokens"]),
         percent(node["sharing"]),
-        number(node["density"]),
+        significant(node["density"]),
         counted(node["expected_tokens"]),
         f"{counted(sampled)}: {counted(node['sampled_tokens'])}" if sampled else "none",
     )

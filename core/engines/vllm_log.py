@@ -8,8 +8,8 @@ _TAIL_LINES = 15
 _TAIL_BYTES = 200_000
 
 _FAULT = re.compile(r"\b(?:[A-Za-z_.]*(?:Error|Exception)): +(?P<message>\S.*)")
-# Says only that there is a cause elsewhere in the log.
-_NO_CAUSE = "Engine core initialization failed"
+# These say only that there is a cause elsewhere in the log.
+_NO_CAUSES = ("Engine core initialization failed", "WorkerProc initialization failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class EngineLog:
     def cause(self) -> str | None:
         """Return the message of the last error that names a cause, None when there is none."""
         faults = [fault["message"] for line in self._lines() if (fault := _FAULT.search(line))]
-        return next((fault for fault in reversed(faults) if _NO_CAUSE not in fault), None)
+        return next((fault for fault in reversed(faults) if not fault.startswith(_NO_CAUSES)), None)
 
     def _lines(self) -> list[str]:
         with self.path.open("rb") as log:

@@ -1,0 +1,109 @@
+"""One engine at work on one job: opened, waited for, watched while it runs, stopped by a person.
+
+What the warm-up of a plan and an execution have in common; they differ in when they end.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from blend.cli.api import RunContext, run_rows
+from blend.cli.console import err
+from blend.cli.engine import log_path, opened_engine
+from blend.cli.interrupt import Interrupt, drain_on_interrupt
+from blend.cli.options import EngineOptions
+from blend.cli.progress import RunProgress
+from blend.cli.status import next_command
+from blend.core.engines import Engine, EngineDiedError, StepReport
+from blend.core.errors import RESUMABLE, BlendError
+from blend.core.schedule import Schedule
+from blend.store.job import Job, Purpose
+
+POLL_S = 0.2
+
+# For the time left alone: what an output token takes, in prompt tokens, which share their steps.
+OUTPUT_TOKEN_WORK = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An engine, perhaps still starting, the job it works on, and a person who may ask to stop."""
+
+    job: Job
+    engine: Engine
+    options: EngineOptions
+    interrupt: Interrupt
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a run did; ``dropped`` maps rows that were cut off to the output tokens they had."""
+
+    progress: RunProgress
+    dropped: Mapping[int, int]
+
+
+@contextmanager
+def opened_session(job: Job, options: EngineOptions) -> Iterator[Session]:
+    """Start the job's engine, and stop it at the end; a second Ctrl-C raises KeyboardInterrupt.
+
+    The death of the engine becomes a BlendError with the command that resumes.
+    """
+    try:
+        with drain_on_interrupt() as interrupt, opened_engine(job, options) as engine:
+            yield Session(job, engine, options, interrupt)
+    except EngineDiedError as error:
+        raise BlendError(
+            str(error),
+            hint=f"nothing that arrived is lost: `{next_command(job, job.counts())}`; "
+            f"the engine's output is in `{log_path(job.path)}`",
+            exit_code=RESUMABLE,
+        ) from error
+
+
+def run_watched(
+    session: Session, schedule: Schedule, purpose: Purpose, *, bound_s: float | None = None
+) -> Ran | None:
+    """Run the rows of *schedule*, which have no result, and show how far it is.
+
+    With *bound_s* the run is cut off after so many engine seconds, and at the first interrupt;
+    without, an interrupt lets what runs finish. None when nothing was begun: there are no rows, or
+    a person asked to stop before the engine ran.
+    """
+    if not len(schedule) or not _await_engine(session):
+        return None
+    job, engine, interrupt = session.job, session.engine, session.interrupt
+    work = np.zeros(len(job))
+    work[schedule.order] = schedule.uncached_tokens + OUTPUT_TOKEN_WORK * schedule.expected_tokens
+    progress = RunProgress(
+        purpose, len(schedule), float(work.sum()), kv_capacity_tokens=engine.capacity.kv_tokens
+    )
+
+    def show(report: StepReport) -> None:
+        rows = [completion.row for completion in report.completions]
+        progress.update(report, work=float(work[rows].sum()))
+
+    context = RunContext(
+        purpose,
+        session.options.name,
+        dict(session.options.arguments),
+        stopping=lambda: bound_s is None and interrupt.asked,
+        cut=lambda: bound_s is not None and (interrupt.asked or progress.engine_s >= bound_s),
+        on_report=show,
+    )
+    with progress:
+        dropped = run_rows(job, schedule, engine, context)
+    return Ran(progress, dropped)
+
+
+def _await_engine(session: Session) -> bool:
+    """Wait until the engine runs; False when a person would rather stop."""
+    engine, interrupt = session.engine, session.interrupt
+    if not engine.wait_ready(0):
+        err.print(f"waiting for the engine to start: {session.options.name}")
+    while not engine.wait_ready(POLL_S):
+        if interrupt.asked:
+            return False
+    return not interrupt.asked

@@ -1,0 +1,70 @@
+"""The timeline of a run: what moved, summed up to one line a second."""
+
+from typing import Self
+
+import numpy as np
+
+from blend.core.engines import StepReport
+from blend.store.job import Job
+from blend.store.records import Step
+
+LINE_EVERY_S = 1.0
+
+
+class Timeline:
+    """Saves a line with the run whenever a second has passed on the engine's clock.
+
+    Used as a context manager it saves what has begun at the end, after an error or an interrupt
+    too.
+    """
+
+    def __init__(self, job: Job, run: int):
+        self._job = job
+        self._run = run
+        self._seconds = 0.0
+        self._saved_s = 0.0
+        self._sums = np.zeros(6, np.int64)
+        self._last: StepReport | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
+
+    def add(self, report: StepReport) -> None:
+        """Take in one report."""
+        self._seconds += report.seconds
+        self._last = report
+        self._sums += (
+            report.steps,
+            report.prefill_tokens,
+            report.decode_tokens,
+            report.cached_tokens,
+            report.preemptions,
+            len(report.completions),
+        )
+        if self._seconds - self._saved_s >= LINE_EVERY_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Save the line that has begun."""
+        if self._last is None:
+            return
+        steps, prefill, decode, cached, preemptions, answered = self._sums.tolist()
+        step = Step(
+            seconds=self._seconds,
+            steps=steps,
+            running=self._last.running,
+            waiting=self._last.waiting,
+            kv_tokens=self._last.kv_tokens,
+            prefill_tokens=prefill,
+            decode_tokens=decode,
+            cached_tokens=cached,
+            preemptions=preemptions,
+            answered=answered,
+        )
+        self._job.add_steps(self._run, [step])
+        self._sums[:] = 0
+        self._saved_s = self._seconds
+        self._last = None
