@@ -1,6 +1,7 @@
 """The `blend` command: its subcommands, and what becomes of an error."""
 
 import errno
+import io
 import sys
 from collections.abc import Sequence
 
@@ -69,6 +70,7 @@ def _options(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (0, 1 … 6 or 130)."""
+    _accept_any_text()
     try:
         code = app(args=argv, prog_name="blend", standalone_mode=False)
     except BlendError as error:
@@ -90,6 +92,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if code == INTERRUPTED:
         print_error("interrupted", "what was saved stays; the same command again goes on")
     return int(code or 0)
+
+
+def _accept_any_text() -> None:
+    # A terminal that knows only ASCII must not end a command.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _print_misuse(error: TyperException) -> None:

@@ -36,6 +36,7 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Engine]:
     Raises BlendError when the job's results come from another kind of engine.
     """
     _refuse_mixture(job, options)
+    _refuse_other_context(job, options.arguments)
     arguments = _ingested_with(job) | dict(options.arguments)
     engine: Engine
     if options.name == "sim":
@@ -69,6 +70,16 @@ def asked_model(options: EngineOptions, model: str | None = None) -> ModelOption
         trust_remote_code="trust-remote-code" in options.arguments,
         max_model_len=int(length) if length else None,
     )
+
+
+def _refuse_other_context(job: Job, arguments: Mapping[str, str | None]) -> None:
+    ingested, asked = str(job.meta("context_tokens")), arguments.get("max-model-len")
+    if asked is not None and asked != ingested:
+        raise BlendError(
+            f"`--max-model-len` is {asked}, the job was ingested for a context of {ingested}",
+            hint="leave it out, or ingest into a new job with it",
+            exit_code=MISMATCH,
+        )
 
 
 def _ingested_with(job: Job) -> dict[str, str | None]:

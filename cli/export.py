@@ -1,5 +1,6 @@
 """`blend export`: results and errors as OpenAI batch files, in input order, at any moment."""
 
+import glob
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -109,6 +110,7 @@ def replaced(path: str) -> Iterator[BinaryIO]:
         return
     path = str(Path(path).resolve())
     beside = Path(f"{path}.partial-{os.getpid()}")
+    _remove_abandoned(Path(path))
     try:
         with beside.open("wb") as stream:
             yield stream
@@ -117,6 +119,14 @@ def replaced(path: str) -> Iterator[BinaryIO]:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what killed exports to *path* have left beside it."""
+    for partial in path.parent.glob(f"{glob.escape(path.name)}.partial-*"):
+        pid = partial.name.rpartition("-")[2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            partial.unlink(missing_ok=True)
 
 
 def export(job: Job, output: str, errors: str) -> Exported:

@@ -97,12 +97,12 @@ def _different(files: Sequence[InputFile]) -> list[InputFile]:
 def _finished(job: Job | None, file: InputFile, counts: IngestCounts) -> bool:
     """Return whether the job has the whole file; say so, or that the file is not what it was."""
     sources = job.sources() if job is not None else []
-    if any(source.complete and source.head_digest == file.digest for source in sources):
+    if any(source.complete and source.digest == file.digest for source in sources):
         err.print(f"already ingested: {inert(file.name)}")
         counts.finished.append(file.name)
         return True
     same_name = [source for source in sources if source.path == file.name != STDIN]
-    if same_name and all(source.head_digest != file.digest for source in same_name):
+    if same_name and all(source.digest != file.digest for source in same_name):
         err.print(
             f"[bold yellow]warning:[/] {inert(file.name)} has changed since it was ingested; "
             "the job keeps what it has, and the file is added as a new one"
@@ -171,8 +171,8 @@ def _take(
 
 def _source(job: Job, file: InputFile) -> Source:
     """Return the file's source in the job, under the name it had when it was begun."""
-    begun = (s.path for s in job.sources() if s.head_digest == file.digest)
-    source = job.open_source(next(begun, file.name), size=file.size, head_digest=file.digest)
+    begun = (s.path for s in job.sources() if s.digest == file.digest)
+    source = job.open_source(next(begun, file.name), size=file.size, digest=file.digest)
     if source.line:
         err.print(f"going on with {inert(file.name)} after line {counted(source.line)}")
     return source
@@ -193,7 +193,7 @@ def _sum_up(job: Job, files: Sequence[InputFile], counts: IngestCounts) -> None:
     counts.job_rows, counts.job_tokens = sketch.prompts, sketch.tokens
     counts.shared_tokens = sketch.shared_tokens
     digests = {file.digest for file in files}
-    names = {source.path for source in job.sources() if source.head_digest in digests}
+    names = {source.path for source in job.sources() if source.digest in digests}
     counts.rejected_before = any(path in names for path, _ in job.rejected())
 
 

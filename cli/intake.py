@@ -77,7 +77,7 @@ def take_file(
             offset, line = batch[-1].end_offset, batch[-1].number
             yield _take_batch(job, batch, source, tokenizer=tokenizer, rules=rules)
     file.refuse_change()
-    job.append(source, (), (), offset=offset, line=line, complete=True, digest=file.digest)
+    job.append(source, (), (), offset=offset, line=line, complete=True)
 
 
 def batches(lines: Iterable[RawLine]) -> Iterator[list[RawLine]]:

@@ -25,7 +25,7 @@ def drain_on_interrupt() -> Iterator[Interrupt]:
             raise KeyboardInterrupt
         interrupt.asked = True
         # os.write, not a console: the handler may have interrupted one in mid-write.
-        os.write(2, b"\nstopping: what runs is finished and saved; Ctrl-C again stops now\n")
+        os.write(2, b"\nstopping, and saving what there is; Ctrl-C again stops at once\n")
 
     previous = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -28,7 +28,7 @@ def _no_plan(job: Job) -> BlendError:
 
 def digests_of(job: Job) -> dict[str, object]:
     """Return what a plan is of: the model with its tokenizer and template, and the rows."""
-    return {"fingerprint": job.meta("fingerprint"), "rows": len(job)}
+    return {"model": job.meta("fingerprint"), "number of requests": len(job)}
 
 
 def planned(job: Job) -> bool:
@@ -44,7 +44,7 @@ def fitting_schedule(job: Job) -> Schedule:
     for what in now:
         if made_of.get(what) != now[what]:
             raise BlendError(
-                f"the plan is of another {what}: {made_of.get(what)}, now {now[what]}",
+                f"the plan does not fit: its {what} is {made_of.get(what)}, now {now[what]}",
                 hint=f"`blend plan {job.path}` again",
                 exit_code=MISMATCH,
             )

@@ -109,13 +109,13 @@ def _print_failures(job: Job) -> None:
     if failures:
         out.print(
             table(
-                ("failed", "status", "cause", "for example"),
+                ("rows", "status", "why they failed", "for example"),
                 (
                     (
                         counted(group.rows),
                         str(group.status_code),
-                        inert(shortened(group.message, 60)),
-                        inert(shortened(group.custom_id, 30)),
+                        inert(shortened(group.message, 36)),
+                        inert(shortened(group.custom_id, 20)),
                     )
                     for group in failures
                 ),
@@ -126,7 +126,7 @@ def _print_failures(job: Job) -> None:
     if rejections:
         out.print(
             table(
-                ("rejected", "reason", "first at"),
+                ("lines", "why they were rejected", "first at"),
                 (
                     (
                         counted(group.lines),

@@ -111,9 +111,9 @@ class Job:
 
     # ingest
 
-    def open_source(self, path: str, *, size: int, head_digest: str) -> Source:
+    def open_source(self, path: str, *, size: int, digest: str) -> Source:
         """Return the source of this file, new or as far as it was ingested before."""
-        return sources.open_source(self._database, path, size=size, head_digest=head_digest)
+        return sources.open_source(self._database, path, size=size, digest=digest)
 
     def sources(self) -> list[Source]:
         """Return every source, in the order of ingestion."""
@@ -132,7 +132,6 @@ class Job:
         offset: int,
         line: int,
         complete: bool = False,
-        digest: str | None = None,
     ) -> None:
         """Add rows and rejected lines, and note that the source is done up to *offset* and *line*.
 
@@ -146,7 +145,6 @@ class Job:
             offset=offset,
             line=line,
             complete=complete,
-            digest=digest,
         )
 
     # reading

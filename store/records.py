@@ -18,18 +18,16 @@ Outcome = Literal[
 class Source:
     """A file that rows came from, and how far it is ingested.
 
-    ``offset`` bytes (uncompressed) and ``line`` lines are done; ``digest`` of the whole file is
-    known once it is ``complete``, ``head_digest`` of its beginning from the start.
+    ``offset`` bytes (uncompressed) and ``line`` lines are done; ``digest`` is of the whole file.
     """
 
     id: int
     path: str
     size: int
-    head_digest: str
+    digest: str
     offset: int = 0
     line: int = 0
     complete: bool = False
-    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

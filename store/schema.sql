@@ -18,12 +18,11 @@ CREATE TABLE sources (
     source INTEGER PRIMARY KEY,
     path TEXT NOT NULL,
     size_bytes INTEGER NOT NULL CHECK (size_bytes >= 0),
-    head_digest TEXT NOT NULL,
+    digest TEXT NOT NULL,
     offset_bytes INTEGER NOT NULL DEFAULT 0 CHECK (offset_bytes >= 0),
     lines INTEGER NOT NULL DEFAULT 0 CHECK (lines >= 0),
     complete INTEGER NOT NULL DEFAULT 0 CHECK (complete IN (0, 1)),
-    digest TEXT,
-    UNIQUE (path, size_bytes, head_digest)
+    UNIQUE (path, size_bytes, digest)
 ) STRICT;
 
 CREATE TABLE requests (

@@ -10,20 +10,20 @@ from blend.store.database import Database
 from blend.store.records import NewRow, RejectedGroup, Source
 from blend.store.rows import count_rows
 
-_COLUMNS = "source, path, size_bytes, head_digest, offset_bytes, lines, complete, digest"
+_COLUMNS = "source, path, size_bytes, digest, offset_bytes, lines, complete"
 
 
-def open_source(database: Database, path: str, *, size: int, head_digest: str) -> Source:
+def open_source(database: Database, path: str, *, size: int, digest: str) -> Source:
     """Return the source of this file, new or as far as it was ingested before."""
-    key = (as_utf8(path), size, head_digest)
+    key = (as_utf8(path), size, digest)
     with database.write(durable=False) as sql:
         sql.execute(
-            "INSERT INTO sources (path, size_bytes, head_digest) VALUES (?, ?, ?)"
+            "INSERT INTO sources (path, size_bytes, digest) VALUES (?, ?, ?)"
             " ON CONFLICT DO NOTHING",
             key,
         )
         found = sql.execute(
-            f"SELECT {_COLUMNS} FROM sources WHERE (path, size_bytes, head_digest) = (?, ?, ?)", key
+            f"SELECT {_COLUMNS} FROM sources WHERE (path, size_bytes, digest) = (?, ?, ?)", key
         ).fetchone()
     return _source(found)
 
@@ -57,7 +57,6 @@ def append(
     offset: int,
     line: int,
     complete: bool,
-    digest: str | None,
 ) -> None:
     """Add rows and rejections and move the source on, all in one transaction.
 
@@ -66,9 +65,9 @@ def append(
     size_bytes = sum(len(row.body) + row.tokens.nbytes for row in rows)
     with database.write(durable=complete, size_bytes=size_bytes) as sql:
         moved = sql.execute(
-            "UPDATE sources SET offset_bytes = ?1, lines = ?2, complete = ?3, digest = ?4"
-            " WHERE source = ?5 AND offset_bytes <= ?1 AND lines <= ?2",
-            (offset, line, complete, digest, source.id),
+            "UPDATE sources SET offset_bytes = ?1, lines = ?2, complete = ?3"
+            " WHERE source = ?4 AND offset_bytes <= ?1 AND lines <= ?2",
+            (offset, line, complete, source.id),
         ).rowcount
         if not moved:
             raise ValueError(f"source {source.id} is already past offset {offset}, line {line}")
@@ -135,6 +134,6 @@ def rejections_by_reason(database: Database) -> list[RejectedGroup]:
         ]
 
 
-def _source(columns: tuple[int, str, int, str, int, int, int, str | None]) -> Source:
-    number, path, size, head_digest, offset, line, complete, digest = columns
-    return Source(number, path, size, head_digest, offset, line, bool(complete), digest)
+def _source(columns: tuple[int, str, int, str, int, int, int]) -> Source:
+    number, path, size, digest, offset, line, complete = columns
+    return Source(number, path, size, digest, offset, line, bool(complete))

@@ -24,7 +24,7 @@ def new_row(number: int, *, custom_id: str | None = None, tokens: Sequence[int] 
 def filled_job(path: Path, *, rows: int) -> Job:
     """A new job with ``rows`` rows from one complete file."""
     job = Job.open(path, create=True)
-    source = job.open_source("in.jsonl", size=100, head_digest="d")
+    source = job.open_source("in.jsonl", size=100, digest="d")
     job.append(source, [new_row(i) for i in range(rows)], [], offset=100, line=rows, complete=True)
     return job
 

@@ -36,7 +36,7 @@ def test_rows_come_back_as_they_were_appended(
     tmp_path_factory: pytest.TempPathFactory, rows: list[NewRow], cut: int
 ) -> None:
     with Job.open(tmp_path_factory.mktemp("job") / "j.db", create=True) as job:
-        source = job.open_source("a.jsonl", size=1, head_digest="d")
+        source = job.open_source("a.jsonl", size=1, digest="d")
         job.append(source, rows[:cut], [], offset=1, line=1)
         job.append(source, rows[cut:], [], offset=2, line=2)
         requests = [job.request(row) for row in range(len(rows))]
@@ -73,21 +73,21 @@ def test_settings_and_blobs_come_back_and_replace_each_other(tmp_path: Path) -> 
 
 def test_the_same_file_again_is_the_same_source_as_far_as_it_was_done(tmp_path: Path) -> None:
     with Job.open(tmp_path / "j.db", create=True) as job:
-        source = job.open_source("a.jsonl", size=9, head_digest="d")
+        source = job.open_source("a.jsonl", size=9, digest="d")
         job.append(source, [new_row(0)], [], offset=5, line=1)
-        again = job.open_source("a.jsonl", size=9, head_digest="d")
-        changed = job.open_source("a.jsonl", size=9, head_digest="e")
-        job.append(again, [], [], offset=9, line=2, complete=True, digest="whole")
+        again = job.open_source("a.jsonl", size=9, digest="d")
+        changed = job.open_source("a.jsonl", size=9, digest="e")
+        job.append(again, [], [], offset=9, line=2, complete=True)
         done, _ = job.sources()
 
         assert (again.id, again.offset, again.line, again.complete) == (source.id, 5, 1, False)
-        assert (done.offset, done.line, done.complete, done.digest) == (9, 2, True, "whole")
+        assert (done.offset, done.line, done.complete, done.digest) == (9, 2, True, "d")
         assert (changed.id != source.id, changed.offset) == (True, 0)
 
 
 def test_an_append_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     with filled_job(tmp_path / "j.db", rows=2) as job:
-        source = job.open_source("b.jsonl", size=9, head_digest="d")
+        source = job.open_source("b.jsonl", size=9, digest="d")
         with pytest.raises(sqlite3.IntegrityError):
             job.append(source, [new_row(2), new_row(1)], [], offset=9, line=2)
 
@@ -105,7 +105,7 @@ def test_an_offset_is_never_passed_twice(tmp_path: Path) -> None:
 
 def test_rejections_come_back_in_order_and_grouped(tmp_path: Path) -> None:
     with Job.open(tmp_path / "j.db", create=True) as job:
-        a, b = (job.open_source(p, size=1, head_digest="d") for p in ("a.jsonl", "b.jsonl"))
+        a, b = (job.open_source(p, size=1, digest="d") for p in ("a.jsonl", "b.jsonl"))
         first = Rejection(7, 3, "not JSON", "unexpected `}`", None)
         second = Rejection(2, 9, "not JSON", "unexpected end", None)
         third = Rejection(4, 1, "bad n", "`n` must be positive: -1", "x\x1b[31m")
@@ -125,7 +125,7 @@ def test_rejections_come_back_in_order_and_grouped(tmp_path: Path) -> None:
 
 def test_a_file_name_that_is_not_utf8_is_kept_readable(tmp_path: Path) -> None:
     with Job.open(tmp_path / "j.db", create=True) as job:
-        source = job.open_source(os.fsdecode(b"caf\xe9.jsonl"), size=1, head_digest="d")
+        source = job.open_source(os.fsdecode(b"caf\xe9.jsonl"), size=1, digest="d")
 
         assert source.path == "caf\\xe9.jsonl"
 

@@ -47,7 +47,7 @@ from tests.filled_job import new_row
 
 last = int(sys.argv[2])
 with Job.open(Path(sys.argv[1]), create=True) as job, job.lock("ingest"):
-    source = job.open_source("in.jsonl", size=1, head_digest="d")
+    source = job.open_source("in.jsonl", size=1, digest="d")
     print("begun", flush=True)
     for lo in range(source.offset, {ROWS} - last, {IN_FLIGHT}):
         rows = [new_row(row) for row in range(lo, min(lo + {IN_FLIGHT}, {ROWS}))]

@@ -109,3 +109,27 @@ def test_names_that_are_not_utf8_work_from_end_to_end(
     assert len(read_lines(Path(output))) == 2
     assert main(["status", job, "--json"]) == 0
     assert main(["show", job, "request", os.fsdecode(b"\xff")]) == 2
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next(job: Path) -> None:
+    output = job.with_name("out.jsonl")
+    # No process has this number: pids are smaller.
+    left = output.with_name("out.jsonl.partial-99999999")
+    left.write_text("half")
+    running = output.with_name(f"out.jsonl.partial-{os.getppid()}")
+    running.write_text("another export")
+
+    assert main(["export", str(job), "-o", str(output)]) == 0
+    assert not left.exists()
+    assert running.exists()
+
+
+def test_a_terminal_that_knows_only_ascii_ends_no_command(job: Path) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "blend.cli.app", "show", str(job), "schedule"],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+
+    assert b"density" in shown.stdout

@@ -224,6 +224,13 @@ def test_results_of_two_engines_are_never_mixed(planned: Path) -> None:
     assert main(["execute", str(planned), "--engine", "vllm"]) == 6
 
 
+def test_another_context_than_that_of_the_ingest_is_refused(
+    planned: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["execute", str(planned), *EXECUTE_SIM, "--max-model-len", "64"]) == 6
+    assert "4096" in capsys.readouterr().err
+
+
 def test_a_job_in_use_names_its_holder(planned: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Job.open(planned) as opened, opened.lock("execute"):
         assert main(["execute", str(planned), *EXECUTE_SIM]) == 5
