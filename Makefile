@@ -6,9 +6,11 @@ FRESH ?=
 # Passed on to `blend run`, for example BLEND_ARGS="--policy fcfs".
 BLEND_ARGS ?=
 PYTEST_ARGS ?=
+# For example PAPER_ARGS=--quick, or PAPER_ARGS="--only fig-11".
+PAPER_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test test-fast lint types check clean
+.PHONY: help setup model demo test test-fast lint types check paper clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' Makefile | while read -r target text; do \
@@ -48,6 +50,10 @@ types: setup ## check types (mypy, strict)
 	$(BIN)/mypy
 
 check: lint types test-fast ## lint, types and the fast tests: what to run before a commit
+
+paper: setup ## run the paper's evaluation on the simulator: docs/results/paper.md (resumes)
+	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/pip install --quiet -e '.[paper]'
+	$(BIN)/python -m benchmarks.paper $(PAPER_ARGS)
 
 clean: ## remove caches and the demo's job; the environment and the model stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -136,7 +136,9 @@ def test_the_job_format_document_names_every_table_and_no_other() -> None:
 
 
 def test_files_that_the_docs_name_exist() -> None:
-    pattern = re.compile(r"`((?:cli|core|store|tests|typings|docs|examples|scripts)/[\w./-]*)`")
+    pattern = re.compile(
+        r"`((?:cli|core|store|benchmarks|tests|typings|docs|examples|scripts)/[\w./-]*)`"
+    )
     missing = [
         f"{document.relative_to(ROOT)}: {name}"
         for document in documents()

@@ -1,0 +1,1 @@
+"""Workloads and measurements: what the figures in docs/results are made with."""

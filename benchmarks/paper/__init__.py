@@ -1,0 +1,1 @@
+"""The paper's evaluation on our simulator: `make paper` writes docs/results/paper.md."""

@@ -1,0 +1,61 @@
+"""What a part of the report is: the cells it needs, and the text it makes of their outcomes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.paper.cells import Cell, Outcome, System
+from benchmarks.workloads import TABLE_2
+
+Results = Mapping[Cell, Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is run: requests a workload, seeds, and every how many rows and columns of grids."""
+
+    traces: int
+    grid: int
+    seeds: tuple[int, ...]
+    every_row: int = 1
+    every_column: int = 1
+
+
+FULL = Scale(traces=400_000, grid=40_000, seeds=(21, 22, 23))
+QUICK = Scale(traces=20_000, grid=8_000, seeds=(21,), every_row=6, every_column=4)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the report; ``text`` is given the folder that its plots go to."""
+
+    name: str
+    cells: Callable[[Scale], Sequence[Cell]]
+    text: Callable[[Scale, Results, Path], str]
+
+
+def trace_cell(name: str, system: System, scale: Scale, *, seed: int | None = None) -> Cell:
+    """Return the cell of a trace of Table 2, with the first seed unless another is given."""
+    density, sharing = TABLE_2[name]
+    return Cell(
+        system=system,
+        density=density,
+        sharing=sharing,
+        n=scale.traces,
+        seed=scale.seeds[0] if seed is None else seed,
+    )
+
+
+def trace_cells(name: str, system: System, scale: Scale) -> list[Cell]:
+    """Return the cells of a trace of Table 2 for every seed."""
+    return [trace_cell(name, system, scale, seed=seed) for seed in scale.seeds]
+
+
+def speed_ups(results: Results, cells: Sequence[Cell], over: System) -> list[float]:
+    """Return how many times as fast each of *cells* is as the system *over*, where both ran."""
+    pairs = [(cell, replace(cell, system=over)) for cell in cells]
+    return [
+        results[base].seconds / results[cell].seconds
+        for cell, base in pairs
+        if cell in results and base in results
+    ]

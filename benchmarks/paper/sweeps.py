@@ -1,0 +1,64 @@
+"""What the sample and the split threshold are worth: each varied alone on the four traces."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.paper.cells import Cell, System
+from benchmarks.paper.markdown import number, table
+from benchmarks.paper.section import Results, Scale, Section, trace_cell
+from benchmarks.workloads import TABLE_2
+
+SAMPLES = (0.01, 1.0)
+KEPT = (0.9, 0.95, 0.98, 0.99, 0.995, 1.0)
+SAMPLED: tuple[System, ...] = ("paper", "blend")
+
+
+def _sample_cells(scale: Scale) -> list[Cell]:
+    return [
+        replace(trace_cell(name, system, scale), sample=sample)
+        for name in TABLE_2
+        for system in SAMPLED
+        for sample in SAMPLES
+    ]
+
+
+def _sample(scale: Scale, results: Results, _plots: Path) -> str:
+    rows = []
+    for name in TABLE_2:
+        row = [name]
+        for system in SAMPLED:
+            cells = [replace(trace_cell(name, system, scale), sample=s) for s in SAMPLES]
+            row += [number(results[c].tokens_s if c in results else None, 0) for c in cells]
+        rows.append(row)
+    header = ["tokens/s", *(f"{s}, {x:.0%}" for s in SAMPLED for x in SAMPLES)]
+    return (
+        "## Sampling: 1 % against 100 %\n\nThe paper finds both comparable end to end.\n\n"
+        + table(header, rows)
+    )
+
+
+def _split_cells(scale: Scale) -> list[Cell]:
+    return [
+        replace(trace_cell(name, "paper", scale), kept_sharing=kept)
+        for name in TABLE_2
+        for kept in KEPT
+    ]
+
+
+def _split(scale: Scale, results: Results, _plots: Path) -> str:
+    rows = []
+    for name in TABLE_2:
+        cells = [replace(trace_cell(name, "paper", scale), kept_sharing=kept) for kept in KEPT]
+        rows.append(
+            [name, *(number(results[c].tokens_s if c in results else None, 0) for c in cells)]
+        )
+    return (
+        "## Split threshold\n\nThe paper's policy, by the part of the sharing that splits must "
+        "leave.\n\n" + table(["tokens/s", *map(str, KEPT)], rows)
+    )
+
+
+SECTIONS = (
+    Section("sampling", _sample_cells, _sample),
+    Section("split", _split_cells, _split),
+)

@@ -1,0 +1,1 @@
+"""Inner loops that numpy cannot carry, compiled by numba; imported late, for the import is slow."""

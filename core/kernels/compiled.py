@@ -1,0 +1,36 @@
+"""How a kernel is compiled: once for each state of all kernels, kept beside the source.
+
+numba keeps compiled code by the date of one file, so that a kernel would go on calling an old
+version of a kernel in another file. The folder is named after the text of all of them instead.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+_SOURCES = Path(__file__).parent
+
+
+def _cache_folder() -> str:
+    digest = hashlib.sha256()
+    for source in sorted(_SOURCES.glob("*.py")):
+        digest.update(source.read_bytes())
+    return str(_SOURCES / "__pycache__" / digest.hexdigest()[:16])
+
+
+_CACHE_FOLDER = _cache_folder()
+
+
+def compiled(kernel: Kernel) -> Kernel:
+    """Return *kernel* as machine code that is kept for the next process."""
+    kept, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _CACHE_FOLDER
+    try:
+        fast: Kernel = numba.njit(cache=True, error_model="numpy")(kernel)
+    finally:
+        numba.config.CACHE_DIR = kept
+    return fast

@@ -1,0 +1,132 @@
+"""What a scanner has submitted and not yet seen finished: `blend.core.in_flight` in compiled form.
+
+One sequence a row. The queue holds rows in the order of their submission; what is in flight without
+being reported as running waits inside the engine, and those submitted last wait.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blend.core.in_flight import AHEAD_STEPS, WAITING_SEQUENCES
+from blend.core.kernels.compiled import compiled
+
+QUEUED, STARTED, FINISHED = 1, 2, 3
+
+COUNTS = np.dtype(
+    [
+        ("inside", np.int64),
+        ("running", np.int64),
+        ("waiting", np.int64),
+        ("kv_tokens", np.int64),
+        ("queued", np.int64),
+        ("queued_tokens", np.int64),
+        ("first", np.int64),  # of the queue
+        ("behind", np.int64),
+        ("steps", np.int64),  # of the last report
+        ("max_sequences", np.int64),
+        ("step_tokens", np.int64),
+        ("max_kv_tokens", np.int64),
+    ]
+)
+
+
+class Flight(NamedTuple):
+    """The account of the rows inside one engine; ``counts`` has one element."""
+
+    mark: Any  # by row
+    tokens: Any  # by row: prompt tokens to compute
+    queue: Any
+    counts: Any
+
+
+def new_flight(rows: int, *, kv_tokens: int, max_sequences: int, step_tokens: int) -> Flight:
+    """Return the account of an empty engine, for row numbers below *rows*."""
+    counts = np.zeros(1, COUNTS)
+    counts["steps"] = 1
+    counts["max_kv_tokens"] = kv_tokens
+    counts["max_sequences"] = max_sequences
+    counts["step_tokens"] = step_tokens
+    return Flight(
+        np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.empty(rows, np.int32), counts
+    )
+
+
+@compiled
+def unstarted(flight: Flight) -> int:
+    """Return how many rows may be waiting inside the engine."""
+    counts = flight.counts[0]
+    return max(counts.inside - counts.running, counts.waiting)
+
+
+@compiled
+def room(flight: Flight, tokens: int) -> bool:
+    """Tell whether a row with so many tokens to compute should enter now."""
+    counts = flight.counts[0]
+    if counts.inside == 0:
+        return True
+    if counts.inside + 1 > counts.max_sequences + WAITING_SEQUENCES:
+        return False
+    if unstarted(flight) < WAITING_SEQUENCES:
+        return True
+    ahead = counts.step_tokens * (AHEAD_STEPS + counts.steps)
+    free = counts.max_kv_tokens - counts.kv_tokens
+    fits = counts.queued_tokens + tokens <= min(ahead, free)
+    return fits and counts.inside + 1 <= counts.max_sequences
+
+
+@compiled
+def enter(flight: Flight, row: int, tokens: int) -> None:
+    """Count a row as submitted."""
+    counts = flight.counts[0]
+    flight.mark[row] = QUEUED
+    flight.tokens[row] = tokens
+    flight.queue[counts.behind] = row
+    counts.behind += 1
+    counts.inside += 1
+    counts.queued += 1
+    counts.queued_tokens += tokens
+
+
+@compiled
+def note_finished(flight: Flight, row: int) -> bool:
+    """Count a row as finished; tell whether it had not been seen to start."""
+    fresh = _start(flight, row)
+    flight.mark[row] = FINISHED
+    flight.counts[0].inside -= 1
+    return fresh
+
+
+@compiled
+def note_report(flight: Flight, running: int, waiting: int, kv_tokens: int, steps: int) -> None:
+    """Take in how full the engine is now; its finished rows have been noted before."""
+    counts = flight.counts[0]
+    counts.running, counts.waiting = running, waiting
+    counts.kv_tokens = kv_tokens
+    counts.steps = max(steps, 1)
+
+
+@compiled
+def next_started(flight: Flight) -> int:
+    """Return the next row that the report shows to have started, -1 when there is no more."""
+    counts = flight.counts[0]
+    while counts.first < counts.behind:
+        row = flight.queue[counts.first]
+        if flight.mark[row] == QUEUED:
+            if counts.queued <= unstarted(flight):
+                return -1
+            _start(flight, row)
+            counts.first += 1
+            return row
+        counts.first += 1
+    return -1
+
+
+@compiled
+def _start(flight: Flight, row: int) -> bool:
+    if flight.mark[row] != QUEUED:
+        return False
+    flight.mark[row] = STARTED
+    flight.counts[0].queued -= 1
+    flight.counts[0].queued_tokens -= flight.tokens[row]
+    return True
