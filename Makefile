@@ -40,7 +40,7 @@ test: setup ## run every test, those on a real vLLM too
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 test-fast: setup ## run the tests that start no vLLM (under a minute)
-	$(BIN)/pytest -m "not vllm and not slow" $(PYTEST_ARGS)
+	$(BIN)/pytest -n auto --maxprocesses 4 -m "not vllm and not slow" $(PYTEST_ARGS)
 
 lint: setup ## check style and formatting
 	$(BIN)/ruff check .
