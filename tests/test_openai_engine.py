@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.faulty_server import KEY, FaultyServer, serving
-from tests.http_engine import HASTY, message_of, opened, request, run, settings, wait_until
+from tests.http_engine import HASTY, HURRIED, message_of, opened, request, run, settings, wait_until
 
 TRANSIENT = ["drop", "half", "drip", "garbage", "other", "500", "504", "408", "429", "502", "503"]
 
@@ -81,12 +81,13 @@ def test_what_fails_once_is_tried_again_and_answered(fault: str) -> None:
     def once(_name: str, attempt: int) -> str:
         return fault if attempt == 1 else "none"
 
-    with serving(FaultyServer(once)) as server, opened(server) as engine:
+    patience = HURRIED if fault == "drip" else HASTY
+    with serving(FaultyServer(once)) as server, opened(server, patience=patience) as engine:
         completions, _, came = run(engine, 12)
 
     assert sorted(came) == list(range(12))
     assert {c.status_code for c in completions.values()} == {200}
-    assert len(server.arrivals) == 24
+    assert all(server.arrivals.count(f"r{row}") >= 2 for row in range(12))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_what_fails_once_is_tried_again_and_answered(fault: str) -> None:
     [
         ("drop", 502, "connection was lost"),
         ("half", 502, "broke off"),
-        ("drip", 502, "no whole answer within 0.4 s"),
+        ("drip", 502, "no whole answer within 0.8 s"),
         ("garbage", 502, "not JSON"),
         ("other", 502, "no `choices`"),
         ("500", 500, "fault 500"),
@@ -107,7 +108,11 @@ def test_what_fails_again_and_again_is_given_up_with_its_cause_and_holds_up_nobo
     def some(name: str, _attempt: int) -> str:
         return fault if name in {"r1", "r4"} else "none"
 
-    with serving(FaultyServer(some)) as server, opened(server, concurrency=4) as engine:
+    patience = HURRIED if fault == "drip" else HASTY
+    with (
+        serving(FaultyServer(some)) as server,
+        opened(server, concurrency=4, patience=patience) as engine,
+    ):
         completions, _, came = run(engine, 10)
 
     assert sorted(came) == list(range(10))
@@ -177,7 +182,10 @@ def test_all_faults_mixed_leave_one_completion_for_every_row() -> None:
         fault = faults[(number * 7 + attempt * number) % len(faults)]
         return "none" if fault == "drip" and number % 3 else fault
 
-    with serving(FaultyServer(mixed)) as server, opened(server, concurrency=32) as engine:
+    with (
+        serving(FaultyServer(mixed)) as server,
+        opened(server, concurrency=32, patience=HURRIED) as engine,
+    ):
         completions, reports, came = run(engine, 200)
 
     assert sorted(came) == list(range(200))
@@ -229,15 +237,15 @@ def test_abort_drops_what_is_inside_and_the_engine_can_be_used_on() -> None:
     assert {c.status_code for c in completions.values()} == {200}
 
 
-def test_a_report_comes_while_nothing_is_answered() -> None:
-    with serving(FaultyServer(answer_s=1.2)) as server, opened(server, concurrency=2) as engine:
+def test_reports_come_while_nothing_is_answered() -> None:
+    with serving(FaultyServer(answer_s=60)) as server, opened(server, concurrency=2) as engine:
         for row in range(5):
             engine.submit(request(row))
-        reports = [engine.step(), engine.step()]
+        reports = [engine.step() for _ in range(4)]
 
-    assert [r.completions for r in reports] == [(), ()]
+    assert not any(report.completions for report in reports)
     assert (reports[-1].running, reports[-1].waiting) == (2, 3)
-    assert reports[-1].seconds > 0.3
+    assert max(report.seconds for report in reports) > 0.3
 
 
 def test_closing_while_requests_run_leaves_no_thread() -> None:

@@ -10,6 +10,7 @@ from blend.core.engines.openai import OpenAIEngine
 from tests.faulty_server import KEY, FaultyServer, serving
 from tests.http_engine import (
     HASTY,
+    HURRIED,
     death_of,
     message_of,
     opened,
@@ -71,26 +72,30 @@ def test_a_server_that_turns_everything_away_ends_the_run(fault: str) -> None:
 
 
 def test_a_server_that_hangs_ends_the_run() -> None:
-    with serving(FaultyServer(lambda _name, _attempt: "hang")) as server, opened(server) as engine:
+    with (
+        serving(FaultyServer(lambda _name, _attempt: "hang")) as server,
+        opened(server, patience=replace(HURRIED, silent_rows=8)) as engine,
+    ):
         for row in range(20):
             engine.submit(request(row))
         death = death_of(engine)
 
     assert "takes requests and answers none" in death
-    assert "no whole answer within 0.4 s for 8 rows" in death
+    assert "no whole answer within 0.8 s for 8 rows" in death
 
 
 def test_rows_that_hang_while_others_are_answered_fail_alone() -> None:
     def last(name: str, _attempt: int) -> str:
-        return "hang" if int(name[1:]) >= 10 else "none"
+        return "none" if name == "r0" else "hang"
 
-    hasty = replace(HASTY, attempt_s=0.1)
+    hasty = replace(HASTY, attempt_s=1.5, attempts=2)
     with serving(FaultyServer(last)) as server, opened(server, patience=hasty) as engine:
-        completions, _, _ = run(engine, 16)
+        # One fewer than make a server that hangs.
+        completions, _, _ = run(engine, 7)
 
-    assert sorted(row for row, c in completions.items() if c.failed) == list(range(10, 16))
-    assert completions[15].status_code == 502
-    assert "no whole answer within 0.1 s; given up after 3 attempts" in message_of(completions[15])
+    assert sorted(row for row, c in completions.items() if c.failed) == list(range(1, 7))
+    assert completions[6].status_code == 502
+    assert "no whole answer within 1.5 s; given up after 2 attempts" in message_of(completions[6])
 
 
 def test_what_came_before_the_end_is_reported_before_it() -> None:
@@ -116,9 +121,9 @@ def test_a_row_that_is_let_in_at_last_is_not_an_outage(monkeypatch: pytest.Monke
         return "429" if name == "r1" or attempt == 1 else "none"
 
     monkeypatch.setattr(openai_health, "_TAKEN_ON_S", 0.1)
-    hasty = replace(HASTY, outage_s=0.3, row_s=0.6, attempt_s=5.0)
+    hasty = replace(HASTY, outage_s=0.6, row_s=1.0)
     with (
-        serving(FaultyServer(fault_of, answer_s=0.9)) as server,
+        serving(FaultyServer(fault_of, answer_s=1.4)) as server,
         opened(server, patience=hasty) as engine,
     ):
         completions, _, _ = run(engine, 2)
@@ -132,7 +137,7 @@ def test_long_answers_are_not_an_outage() -> None:
     def mixed(name: str, _attempt: int) -> str:
         return "429" if name == "r1" else "none"
 
-    hasty = replace(HASTY, outage_s=0.1, row_s=0.5, attempt_s=5.0)
+    hasty = replace(HASTY, outage_s=0.1, row_s=0.5)
     with (
         serving(FaultyServer(mixed, answer_s=0.8)) as server,
         opened(server, patience=hasty) as engine,

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ from tests.batch_files import chat, completion, read_lines, write_requests
 from tests.faulty_server import KEY, MODEL, FaultyServer, serving
 
 ROWS = 40
-HASTY = {"first_s": 0.01, "longest_s": 0.05, "outage_s": 0.3, "start_s": 0.3}
+HASTY = Patience(first_s=0.01, longest_s=0.05, outage_s=10.0, start_s=0.3)
 TRANSIENT = ["drop", "half", "garbage", "500", "429", "503"]
 
 
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_server, "PATIENCE", Patience(**HASTY))
+    monkeypatch.setattr(cli_server, "PATIENCE", HASTY)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
@@ -94,8 +95,12 @@ def test_refused_rows_fail_alone(source: Path, tiny_tokenizer_dir: Path) -> None
 
 
 def test_a_server_that_is_lost_ends_the_run_and_the_same_command_goes_on(
-    source: Path, tiny_tokenizer_dir: Path, capfd: pytest.CaptureFixture[str]
+    source: Path,
+    tiny_tokenizer_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(cli_server, "PATIENCE", replace(HASTY, outage_s=0.3))
     answered = set()
 
     def fault_of(name: str, _attempt: int) -> str:
