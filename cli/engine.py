@@ -14,7 +14,8 @@ from blend.cli.job_model import (
     shape_of,
     template_text,
 )
-from blend.cli.options import EngineOptions
+from blend.cli.options import EngineOptions, whole_number
+from blend.cli.server import open_server
 from blend.core.cost import step_s
 from blend.core.engines import Capacity, Engine
 from blend.core.errors import MISMATCH, BlendError
@@ -41,15 +42,20 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Engine]:
     engine: Engine
     if options.name == "sim":
         engine = _sim(arguments, shape_of(job, arguments, on_cpu=False))
+    elif options.name == "openai":
+        engine = open_server(
+            arguments, model=model_of(job), api_key=options.api_key, seed=options.seed
+        )
     else:
         from blend.core.engines.vllm import EngineSettings, VllmEngine
 
         model = model_of(job)
+        name = arguments.get("served-model-name") or model
         engine = VllmEngine.start(
-            EngineSettings(model, model, log_path(job.path), arguments, options.seed)
+            EngineSettings(model, name, log_path(job.path), arguments, options.seed)
         )
     try:
-        if options.name != "sim":
+        if options.name == "vllm":
             # While the engine starts: do its files still give the prompts that were planned?
             refuse_other_model(job, loaded_tokenizer(settled_model(job, asked_model(options))))
         yield engine
@@ -109,21 +115,12 @@ def _sim(arguments: Mapping[str, str | None], shape: ModelShape) -> Engine:
     from blend.core.engines.sim import SimEngine
 
     hardware = hardware_preset(SIM_HARDWARE)
-    kv_bytes = _number(arguments, "kv-cache-memory-bytes", 0)
+    kv_bytes = whole_number(arguments, "kv-cache-memory-bytes", 0)
     capacity = Capacity(
         kv_tokens=int(kv_bytes / shape.kv_bytes_per_token) or kv_capacity_tokens(hardware, shape),
-        max_sequences=_number(arguments, "max-num-seqs", 1024),
-        step_tokens=_number(arguments, "max-num-batched-tokens", 8192),
-        context_tokens=_number(arguments, "max-model-len", 131_072),
-        block_tokens=_number(arguments, "block-size", 16),
+        max_sequences=whole_number(arguments, "max-num-seqs", 1024),
+        step_tokens=whole_number(arguments, "max-num-batched-tokens", 8192),
+        context_tokens=whole_number(arguments, "max-model-len", 131_072),
+        block_tokens=whole_number(arguments, "block-size", 16),
     )
     return SimEngine(capacity, step_s=partial(step_s, hardware=hardware, model=shape))
-
-
-def _number(arguments: Mapping[str, str | None], name: str, default: int) -> int:
-    value = arguments.get(name)
-    if value is None:
-        return default
-    if not value.isdecimal() or not int(value):
-        raise BlendError(f"`{name}` must be a positive whole number: {value}")
-    return int(value)

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ import typer
 
 from blend.core.errors import BlendError
 
-EngineName = Literal["vllm", "sim"]
+EngineName = Literal["vllm", "openai", "sim"]
 Command = Callable[..., None]
 
 JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file.")]
@@ -25,18 +25,39 @@ MAX_SEED = 2**32 - 1
 class EngineOptions:
     """Which engine runs the job, and its arguments under vLLM's names (None: a bare flag).
 
-    ``seed`` is that of the engine and of everything else that is drawn.
+    ``seed`` is that of the engine and of everything else that is drawn. The arguments are stored
+    with every run; the API key stands apart, and is not.
     """
 
     name: EngineName
     arguments: Mapping[str, str | None]
     seed: int
+    api_key: str | None = field(default=None, repr=False)
 
 
 def engine_options(
     engine: Annotated[
-        EngineName, typer.Option(help="vllm, or sim: made-up answers in virtual time.")
+        EngineName,
+        typer.Option(
+            help="vllm, openai: a server that runs, or sim: made-up answers in virtual time."
+        ),
     ] = "vllm",
+    base_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Address of the server, for the engine openai."),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="OPENAI_API_KEY", help="Key for the server; others may see command lines."
+        ),
+    ] = None,
+    served_model_name: Annotated[
+        str | None, typer.Option(help="Name of the model at the server; the model's if absent.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Sequences at the server at most; 64 if absent.")
+    ] = None,
     max_model_len: MaxModelLen = None,
     tensor_parallel_size: Annotated[
         int | None,
@@ -59,7 +80,8 @@ def engine_options(
         list[str] | None,
         typer.Option(
             metavar="NAME[=VALUE]",
-            help="Any other option of `vllm serve`, without its dashes; may be repeated.",
+            help="Any other option of the engine (of `vllm serve`), without its dashes; "
+            "may be repeated.",
         ),
     ] = None,
     seed: Annotated[
@@ -67,7 +89,12 @@ def engine_options(
     ] = 0,
 ) -> EngineOptions:
     """Collect the engine's arguments: those with a name here, then the repeated ones."""
-    named = {
+    server = {"base-url": base_url, "concurrency": concurrency}
+    for name, value in server.items():
+        if value is not None and engine != "openai":
+            raise BlendError(f"`--{name}` is for a server", hint="add `--engine openai`")
+    named = server | {
+        "served-model-name": served_model_name,
         "max-model-len": max_model_len,
         "tensor-parallel-size": tensor_parallel_size,
         "gpu-memory-utilization": gpu_memory_utilization,
@@ -76,9 +103,12 @@ def engine_options(
         "max-num-batched-tokens": max_num_batched_tokens,
         "dtype": dtype,
     }
-    given = {name: str(value) for name, value in named.items() if value is not None}
-    others = dict(_argument(text) for text in engine_arg or [])
-    return EngineOptions(engine, given | others, seed)
+    given: dict[str, str | None] = {
+        name: str(value) for name, value in named.items() if value is not None
+    }
+    given |= dict(_argument(text) for text in engine_arg or [])
+    key = given.pop("api-key", None) or api_key
+    return EngineOptions(engine, given, seed, key and key.strip())
 
 
 def _argument(text: str) -> tuple[str, str | None]:
@@ -87,6 +117,16 @@ def _argument(text: str) -> tuple[str, str | None]:
     if not name:
         raise BlendError(f"`--engine-arg` has no name: {text}", hint="write it as name=value")
     return name, value if equals else None
+
+
+def whole_number(arguments: Mapping[str, str | None], name: str, default: int) -> int:
+    """Return the argument called *name* as a number; raise BlendError when it is none."""
+    value = arguments.get(name)
+    if value is None:
+        return default
+    if not value.isdecimal() or not int(value):
+        raise BlendError(f"`{name}` must be a positive whole number: {value}")
+    return int(value)
 
 
 def takes(**groups: Callable[..., object]) -> Callable[[Command], Command]:

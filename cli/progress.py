@@ -97,7 +97,8 @@ class RunProgress:
             )
         if self.input_tokens:
             parts.append(f"cache {percent(self.cached_tokens / self.input_tokens)}")
-        if running and self.kv_capacity_tokens:
+        # Not every server tells how full it is.
+        if running and self.kv_tokens:
             parts.append(f"memory {percent(self.kv_tokens / self.kv_capacity_tokens)}")
         if running and 0 < self.work_done < self.work:
             left = self.elapsed_s * (self.work - self.work_done) / self.work_done

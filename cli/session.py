@@ -55,10 +55,11 @@ def opened_session(job: Job, options: EngineOptions) -> Iterator[Session]:
         with drain_on_interrupt() as interrupt, opened_engine(job, options) as engine:
             yield Session(job, engine, options, interrupt)
     except EngineDiedError as error:
+        log = log_path(job.path)
         raise BlendError(
             str(error),
-            hint=f"nothing that arrived is lost: `{next_command(job, job.counts())}`; "
-            f"the engine's output is in `{log_path(job.path)}`",
+            hint=f"nothing that arrived is lost: `{next_command(job, job.counts())}`"
+            + (f"; the engine's output is in `{log}`" if log.exists() else ""),
             exit_code=RESUMABLE,
         ) from error
 

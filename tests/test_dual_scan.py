@@ -59,6 +59,19 @@ def test_a_root_beyond_both_densities_gives_all_memory_to_the_nearer_side() -> N
     assert partition(100.0, left=1.0, right=1.0, root=1.0) == (100.0, 0.0)
 
 
+def test_where_the_memory_is_unknown_the_sequences_bound_it_and_the_sides_keep_their_shares() -> (
+    None
+):
+    requests, plan = two_sided(200, 200)
+    scanner = dual(requests, plan, capacity(1 << 40, max_sequences=64, step_tokens=1 << 20))
+    admitted = scanner.admit()
+    left, right = scanner.used_tokens
+    of_left, of_right = partition(1.0, left=4.0, right=0.5, root=1.2)
+
+    assert len(admitted) == 64
+    assert left / right == pytest.approx(of_left / of_right, rel=0.2)
+
+
 def test_the_left_pointer_reads_forwards_and_the_right_one_backwards() -> None:
     requests, plan = two_sided(60, 60)
     admitted: list[int] = []

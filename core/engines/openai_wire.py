@@ -1,0 +1,125 @@
+"""How a request becomes bytes on the wire, and what comes back a completion.
+
+Bodies pass byte for byte, but for the name of the model on the way out. What is not JSON never
+becomes a completion's body: it would stand in the middle of a result file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from blend.core.completion import Completion
+from blend.core.json_span import members
+from blend.core.request import Request
+
+_SHOWN_CHARACTERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a server sent back."""
+
+    status: int
+    body: bytes
+    retry_after: str | None = None
+    location: str | None = None
+
+
+class BadAnswerError(Exception):
+    """The server said 200, but what it sent is no response object; the message says why."""
+
+
+def with_model(body: bytes, model: str) -> bytes:
+    """Return a request body that asks for *model* and is otherwise byte for byte the same."""
+    name = orjson.dumps(model)
+    start = body.index(b"{")
+    spans = [span for key, span in members(body, start) if key == "model"]
+    if not spans:
+        rest = body[start + 1 :]
+        comma = b"" if rest.lstrip().startswith(b"}") else b", "
+        return body[: start + 1] + b'"model": ' + name + comma + rest
+    # From the back, so that the spans before stay where they are.
+    for lo, hi in reversed(spans):
+        body = body[:lo] + name + body[hi:]
+    return body
+
+
+def completion_of(
+    request: Request, response: Response, *, started: float, finished: float
+) -> Completion:
+    """Return what *response*, a final one, means for *request*.
+
+    Raises BadAnswerError where a status of 200 comes without a response object.
+    """
+    if response.status != 200:
+        return Completion(
+            request.row,
+            response.status,
+            error_body(response),
+            started=started,
+            finished=finished,
+        )
+    answer = _parsed(response.body)
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    if not isinstance(answer, dict) or not isinstance(choices, list) or not choices:
+        raise BadAnswerError("the answer is JSON, but it has no `choices`")
+    usage = _object(answer, "usage")
+    prompt_tokens = _count(usage, "prompt_tokens")
+    cached_tokens = _count(_object(usage, "prompt_tokens_details"), "cached_tokens")
+    return Completion(
+        request.row,
+        200,
+        response.body,
+        finish_reason=_finish_reason([_text(c, "finish_reason") for c in choices]),
+        prompt_tokens=prompt_tokens,
+        completion_tokens=_count(usage, "completion_tokens"),
+        cached_tokens=min(cached_tokens, prompt_tokens),
+        started=started,
+        finished=finished,
+    )
+
+
+def error_body(response: Response) -> bytes:
+    """Return the body of an error response, as an error object where it is not JSON."""
+    try:
+        orjson.loads(response.body)
+    except orjson.JSONDecodeError:
+        text = response.body.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
+        message = text or f"the server answered {response.status} without a word"
+        return error_object(message, status=response.status)
+    return response.body
+
+
+def error_object(message: str, *, status: int) -> bytes:
+    """Return an error in the form of the OpenAI API."""
+    error = {"message": message, "type": "server_error", "param": None, "code": status}
+    return orjson.dumps({"error": error})
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadAnswerError(f"the answer is not JSON: {error}") from error
+
+
+def _object(value: Any, key: str) -> dict[str, Any]:
+    found = value.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _count(value: dict[str, Any], key: str) -> int:
+    found = value.get(key)
+    return found if isinstance(found, int) and found > 0 else 0
+
+
+def _text(value: Any, key: str) -> str | None:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _finish_reason(reasons: Sequence[str | None]) -> str | None:
+    """Return the reason of the first choice, but ``length`` when any of them was cut."""
+    return "length" if "length" in reasons else reasons[0]
