@@ -18,7 +18,7 @@ from blend.core import executor
 from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.hardware import Hardware, ModelShape
 from blend.core.lengths import Observations, choose_sample
-from blend.core.plan import Plan, make_plan
+from blend.core.plan import BY_CLASS, Plan, make_plan
 from blend.core.prompts import Prompts
 from blend.core.scan import open_scanner
 from blend.core.schedule import Policy, Schedule
@@ -71,7 +71,15 @@ class PlanOptions:
 
 def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> Schedule:
     """Return the rows to run ahead of planning, in depth-first order."""
-    rows = choose_sample(tree, prompts, probability=options.sample_rate, seed=options.seed)
+    by_class = options.policy in BY_CLASS
+    rows = choose_sample(
+        tree,
+        prompts,
+        probability=options.sample_rate,
+        minimum=30 if by_class else 8,
+        every_cohort=by_class,
+        seed=options.seed,
+    )
     chosen = np.zeros(len(prompts), np.bool_)
     chosen[rows] = True
     return _make_plan(prompts, tree, options, policy="dfs").schedule.only(chosen & job.pending())

@@ -11,7 +11,7 @@ from blend.core.engines.sim import SimEngine
 from blend.core.executor import run
 from blend.core.hardware import hardware_preset, model_preset
 from blend.core.request import Request
-from blend.core.schedule import Schedule
+from blend.core.schedule import Policy, Schedule
 from blend.core.simulate import Simulated, simulate
 from blend.core.tree import build_tree
 from tests.prompt_sets import prompts_of
@@ -28,7 +28,7 @@ class Case:
     engine: EngineModel
 
 
-def drawn_case(seed: int) -> Case:
+def drawn_case(seed: int, *, policy: Policy = "fcfs") -> Case:
     """Return a job with shared prefixes and too little cache, and an engine for it."""
     rng = np.random.default_rng(seed)
     requests = []
@@ -42,7 +42,9 @@ def drawn_case(seed: int) -> Case:
         max_sequences=int(rng.integers(1, 40)),
         step_tokens=int(rng.integers(40, 300)),
     )
-    plan = schedule(requests, order=rng.permutation(len(requests)).tolist())
+    plan = schedule(requests, policy=policy, order=rng.permutation(len(requests)).tolist())
+    if plan.blending is not None:
+        plan = replace(plan, blending=replace(plan.blending, mode=MODES[seed % 2]))
     mode = MODES[seed % 2]
     engine = EngineModel(limits, DEVICE, MODEL, mode, overhead_s=1e-3, attention=False)
     return Case(requests, outputs, plan, engine)
@@ -68,9 +70,10 @@ def run_compiled(case: Case, **options: int) -> Simulated:
     return simulate(tree, case.plan, output_tokens=case.outputs, engine=case.engine, **options)
 
 
+@pytest.mark.parametrize("policy", ["fcfs", "blend"])
 @pytest.mark.parametrize("seed", range(40))
-def test_the_compiled_loop_takes_the_steps_of_the_object_loop(seed: int) -> None:
-    case = drawn_case(seed)
+def test_the_compiled_loop_takes_the_steps_of_the_object_loop(seed: int, policy: Policy) -> None:
+    case = drawn_case(seed, policy=policy)
     reports, finished_s = run_objects(case)
     found = run_compiled(case)
 

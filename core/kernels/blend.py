@@ -4,9 +4,9 @@ Two pointers run over the schedule: compute-bound rows from the left, memory-bou
 right. Symbols: u prompt tokens to compute, p prompt tokens, d answer tokens, x age of an answer,
 F/C seconds to compute a token, W seconds to read the weights.
 
-Memory side: a row enters when the forecast of what the memory side will hold, E + z·sqrt(V) at every
-horizon, stays beside a reserve for the compute side. Compute side: rows enter as far as the pace of
-prefill and the reserve allow. No side waits for the other.
+Memory side: a row enters when the forecast of what the memory side will hold, E + z·sqrt(V) at
+every horizon, stays beside a reserve for the compute side. Compute side: rows enter as far as the
+pace of prefill and the reserve allow. No side waits for the other.
 
     overlapped engine    pace X = max(lambda·t_m, W)·C/F tokens a step, lambda = remaining compute
                          seconds / remaining memory seconds
@@ -299,14 +299,24 @@ def _age(blend: Blend, row: int) -> float:
 
 @compiled
 def _plan(blend: Blend) -> None:
-    """Look over all that is inside and all that is left: the balance, the forecast, the reserve."""
+    """Look over all that is inside and all that is left: balance, forecast, reserve."""
     state = blend.state[0]
     state.planned = state.step
     if state.step - state.estimated >= ESTIMATE_STEPS:
         state.estimated = state.step
         _estimate(blend)
-    blend.load[:] = 0.0
-    blend.variance[:] = 0.0
+    _set_ratio(blend)
+    _set_forecast(blend)
+    if not blend.speed.overlapped:
+        state.memory_steps = _memory_steps(blend)
+    if state.left <= state.right:
+        _set_reserve(blend)
+
+
+@compiled
+def _set_ratio(blend: Blend) -> None:
+    """Set what is left to compute, and its seconds over those left to read the cache."""
+    state = blend.state[0]
     tokens, reads = state.backlog, 0.0
     for one in range(len(blend.waiting)):
         if blend.waiting[one, 0] > 0.0:
@@ -318,20 +328,28 @@ def _plan(blend: Blend) -> None:
         age = _age(blend, row)
         rest = residual(blend.beliefs, row, age)
         tokens += rest
+        # E[d²] of a wide distribution is more than the square of its mean.
         square = 0.5 if blend.beliefs.known[row] > 0.0 else 0.75
         reads += rest * (blend.prompt[row] + age) + square * rest * rest
-        if blend.side[row] == RIGHT:
-            _forecast(blend, row, blend.flight.tokens[row] + age, age)
     state.remaining_tokens = tokens
     state.ratio = tokens * blend.speed.token_s / max(reads * blend.speed.read_s, 1e-9)
+
+
+@compiled
+def _set_forecast(blend: Blend) -> None:
+    """Set what the memory side will hold at each horizon, and its peak."""
+    state = blend.state[0]
+    blend.load[:] = 0.0
+    blend.variance[:] = 0.0
+    for i in range(state.inside):
+        row = blend.rows[i]
+        if blend.side[row] == RIGHT:
+            age = _age(blend, row)
+            _forecast(blend, row, blend.flight.tokens[row] + age, age)
     state.peak = 0.0
     for j in range(len(blend.horizon)):
         held = blend.load[j] + blend.speed.spread * np.sqrt(blend.variance[j])
         state.peak = max(state.peak, held)
-    if not blend.speed.overlapped:
-        state.memory_steps = _memory_steps(blend)
-    if state.left <= state.right:
-        _set_reserve(blend)
 
 
 @compiled
@@ -354,34 +372,39 @@ def _memory_bound(blend: Blend, one: int) -> bool:
 @compiled
 def _memory_steps(blend: Blend) -> float:
     """Return the steps that the memory side still needs: its tokens held, or its last answer."""
-    state = blend.state[0]
-    held = 0.0
-    longest = 0.0
+    held, longest = 0.0, _last_inside(blend)
     for one in range(len(blend.waiting)):
         if blend.waiting[one, 0] > 0.0 and _memory_bound(blend, one):
             held += _class_work(blend, one)[1]
-            longest = max(longest, _last_alive(blend, one))
-    for i in range(state.inside):
+            longest = max(longest, _last_waiting(blend, one))
+    for i in range(blend.state[0].inside):
         row = blend.rows[i]
         if blend.side[row] == RIGHT:
             age = _age(blend, row)
             rest = residual(blend.beliefs, row, age)
             held += rest * (blend.flight.tokens[row] + age) + 0.5 * rest * rest
+    memory = blend.flight.counts[0].max_kv_tokens - blend.state[0].reserve
+    return max(held / (0.9 * memory), longest)
+
+
+@compiled
+def _last_inside(blend: Blend) -> float:
+    """Return the last step at which half an answer of the memory side is expected to go on."""
+    longest = 0.0
     for j in range(len(blend.horizon)):
         alive = 0.0
-        for i in range(state.inside):
+        for i in range(blend.state[0].inside):
             row = blend.rows[i]
             if blend.side[row] == RIGHT:
                 alive += alive_after(blend.beliefs, row, _age(blend, row), blend.horizon[j])
         if alive < 0.5:
             break
-        longest = max(longest, blend.horizon[j])
-    memory = blend.flight.counts[0].max_kv_tokens - state.reserve
-    return max(held / (0.9 * memory), longest)
+        longest = blend.horizon[j]
+    return longest
 
 
 @compiled
-def _last_alive(blend: Blend, one: int) -> float:
+def _last_waiting(blend: Blend, one: int) -> float:
     """Return the last step at which half an answer of a class that has not begun is expected."""
     count, longest = blend.waiting[one, 0], 0.0
     if blend.waiting[one, 3] > 0.0:

@@ -2,9 +2,9 @@
 
 Bin b holds lengths from EDGE[b] up to EDGE[b + 1]; S is the survival at the edges, linear between
 them. Answers that have ended are events, those that run or were cut off are censored at their age,
-half of which counts as at risk in the bin of that age. A prior survival S0 weighs as WEIGHT answers:
+half of which counts as at risk in the bin of that age. A prior survival S0 weighs as w answers:
 
-    h_b = (events_b + WEIGHT·(S0_b - S0_{b+1})) / (at risk_b + WEIGHT·S0_b),  S_{b+1} = S_b·(1 - h_b)
+    h_b = (events_b + w·(S0_b - S0_{b+1})) / (at risk_b + w·S0_b),  S_{b+1} = S_b·(1 - h_b)
 """
 
 from typing import Any, NamedTuple
