@@ -71,8 +71,30 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way of running the job, and what to expect of it.
+
+    ``seconds``: mean over the draws; ``low_s`` and ``high_s``: the 10 % and 90 % quantiles.
+    ``sharing``: the share of prompt tokens found in the cache. Counts are means over the draws.
+    """
+
+    name: str
+    policy: Policy
+    seconds: float
+    low_s: float
+    high_s: float
+    steps: float
+    sharing: float
+    preemptions: float
+    peak_kv_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """A schedule with everything that explains it; ``split`` is None but for ``paper``."""
+    """A schedule with everything that explains it; ``split`` is None but for ``paper``.
+
+    ``candidates``: the ways of running it that were compared, the fastest first.
+    """
 
     schedule: Schedule
     lengths: Lengths
@@ -80,6 +102,7 @@ class Plan:
     outline: tuple[OutlineNode, ...]
     settings: PlanSettings
     split: Split | None = None
+    candidates: tuple[Candidate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

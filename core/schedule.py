@@ -11,6 +11,9 @@ from blend.core.classes import Blending
 Policy = Literal["paper", "blend", "memory-first", "dfs", "fcfs", "random"]
 POLICIES: tuple[Policy, ...] = ("paper", "blend", "memory-first", "dfs", "fcfs", "random")
 
+PolicyChoice = Literal["auto", "paper", "blend", "memory-first", "dfs", "fcfs", "random"]
+"""``auto``: whichever the simulation finds fastest."""
+
 LEFT, RIGHT = 0, 1
 
 
