@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from blend.cli.job_model import (
@@ -15,7 +14,7 @@ from blend.cli.job_model import (
     template_text,
 )
 from blend.cli.options import EngineOptions
-from blend.core.cost import step_s
+from blend.core.engine_model import EngineModel
 from blend.core.engines import Capacity, Engine
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.hardware import ModelShape, hardware_preset, kv_capacity_tokens
@@ -117,7 +116,7 @@ def _sim(arguments: Mapping[str, str | None], shape: ModelShape) -> Engine:
         context_tokens=_number(arguments, "max-model-len", 131_072),
         block_tokens=_number(arguments, "block-size", 16),
     )
-    return SimEngine(capacity, step_s=partial(step_s, hardware=hardware, model=shape))
+    return SimEngine(capacity, step_s=EngineModel(capacity, hardware, shape).step_s)
 
 
 def _number(arguments: Mapping[str, str | None], name: str, default: int) -> int:

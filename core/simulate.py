@@ -92,6 +92,11 @@ def simulate(
 
         blend = new_state(schedule, prompt_tokens=prompts, capacity=engine.capacity)
         loop.run_blended(state, blend, _clock(engine), *book)
+    elif schedule.policy == "paper":
+        from blend.core.kernels.dual import new_dual
+
+        dual = new_dual(_flight_state(len(tree), engine), schedule, prompt=prompts)
+        loop.run_dual(state, dual, _clock(engine), *book)
     else:
         flight = _flight_state(len(tree), engine)
         order, uncached = schedule.order, schedule.uncached_tokens

@@ -13,6 +13,7 @@ from blend.core.kernels.blend import (
 )
 from blend.core.kernels.clock import Clock, step_seconds
 from blend.core.kernels.compiled import compiled
+from blend.core.kernels.dual import Dual, admit_dual, finish_dual, observe_dual
 from blend.core.kernels.engine import Engine, finish_step, step, submit, waiting
 from blend.core.kernels.flight import Flight, note_finished, note_report
 from blend.core.kernels.order import admit_in_order, observe_in_order
@@ -71,6 +72,32 @@ def run_in_order(
         take_step(engine, clock, UNPACED, total, lines, line_steps)
         report(engine, flight, finished_s, total[0].seconds)
         observe_in_order(flight)
+
+
+@compiled
+def run_dual(
+    engine: Engine,
+    dual: Dual,
+    clock: Clock,
+    finished_s: Any,
+    total: Any,
+    lines: Any,
+    line_steps: int,
+) -> None:
+    """Run all rows of the paper's dual scan; fills the rest as `run_in_order` does."""
+    admitted = np.empty(len(dual.order) + 1, np.int64)
+    while True:
+        count = admit_dual(dual, admitted)
+        for i in range(count):
+            submit(engine, admitted[i])
+        if dual.state[0].inside == 0:
+            return
+        take_step(engine, clock, UNPACED, total, lines, line_steps)
+        dual.state[0].step += 1
+        for i in range(engine.now[0].ended):
+            finish_dual(dual, engine.ended[i])
+        report(engine, dual.flight, finished_s, total[0].seconds)
+        observe_dual(dual)
 
 
 @compiled
