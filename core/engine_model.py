@@ -14,7 +14,7 @@ Differs from the paper: it has neither W nor o, and fits the interference by a p
 
 from dataclasses import dataclass
 
-from blend.core.classes import Mode
+from blend.core.classes import Mode as Mode  # part of what an engine model is
 from blend.core.engines import Capacity
 from blend.core.hardware import Hardware, ModelShape, kv_capacity_tokens
 
