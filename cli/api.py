@@ -7,7 +7,7 @@ plan is a run of the sampled rows that ends after a bound.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,22 @@ import orjson
 
 from blend.cli.job_plan import digests_of
 from blend.core import executor
-from blend.core.engines import Engine, EngineDiedError, StepReport
+from blend.core.classes import Mode
+from blend.core.engine_model import engine_model
+from blend.core.engines import Capacity, Engine, EngineDiedError, StepReport
 from blend.core.hardware import Hardware, ModelShape
 from blend.core.lengths import Observations, choose_sample
-from blend.core.plan import Plan, make_plan
+from blend.core.plan import BY_CLASS, Plan, make_plan
 from blend.core.prompts import Prompts
 from blend.core.scan import open_scanner
-from blend.core.schedule import Policy, Schedule
+from blend.core.schedule import Policy, PolicyChoice, Schedule
 from blend.core.tree import Tree
 from blend.store.job import Job, Outcome, PlanRecord, Purpose
 from blend.store.recorder import Recorder
 from blend.store.timeline import Timeline
+
+SIMULATE_S = 120.0
+"""The time after which a plan compares no more candidates."""
 
 OnReport = Callable[[StepReport], None]
 
@@ -58,12 +63,14 @@ class RunContext:
 class PlanOptions:
     """How to plan: the order, and how much of the job to run first to learn output lengths.
 
-    ``sample_rate`` of 0 runs nothing; the sample is cut off after ``sample_s`` engine seconds.
+    ``mode``: whether the engine overlaps compute with memory traffic. ``sample_rate`` of 0 runs
+    nothing; the sample is cut off after ``sample_s`` engine seconds.
     """
 
-    policy: Policy
+    policy: PolicyChoice
     hardware: Hardware
     model: ModelShape
+    mode: Mode = "sequential"
     seed: int = 0
     sample_rate: float = 0.01
     sample_s: float = 30.0
@@ -71,7 +78,15 @@ class PlanOptions:
 
 def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> Schedule:
     """Return the rows to run ahead of planning, in depth-first order."""
-    rows = choose_sample(tree, prompts, probability=options.sample_rate, seed=options.seed)
+    by_class = options.policy in (*BY_CLASS, "auto")
+    rows = choose_sample(
+        tree,
+        prompts,
+        probability=options.sample_rate,
+        minimum=30 if by_class else 8,
+        every_cohort=by_class,
+        seed=options.seed,
+    )
     chosen = np.zeros(len(prompts), np.bool_)
     chosen[rows] = True
     return _make_plan(prompts, tree, options, policy="dfs").schedule.only(chosen & job.pending())
@@ -89,16 +104,28 @@ def observations_of(job: Job, prompts: Prompts, dropped: Mapping[int, int]) -> O
 
 
 def plan_job(
-    job: Job, prompts: Prompts, tree: Tree, options: PlanOptions, observations: Observations
+    job: Job,
+    prompts: Prompts,
+    tree: Tree,
+    options: PlanOptions,
+    observations: Observations,
+    *,
+    capacity: Capacity | None = None,
 ) -> Plan:
-    """Make the plan of a whole job from what was observed, and save it."""
-    plan = _make_plan(prompts, tree, options, policy=options.policy, observations=observations)
+    """Make the plan of a whole job from what was observed, and save it.
+
+    ``capacity`` is that of the engine that will run it, where it is known.
+    """
+    if options.policy == "auto":
+        plan = _guarded_plan(prompts, tree, options, observations, capacity)
+    else:
+        plan = _make_plan(prompts, tree, options, policy=options.policy, observations=observations)
     sampled = np.flatnonzero(~np.isnan(observations.tokens))
     record = PlanRecord(
-        policy=options.policy,
+        policy=plan.schedule.policy,
         settings=_plain(plan.settings) | {"split": _plain(plan.split)},
         digests=digests_of(job),
-        predictions=_plain(plan.prediction),
+        predictions=_plain(plan.prediction) | {"candidates": _plain(plan.candidates)},
         outline=[_plain(node) for node in plan.outline],
         sample_rows=sampled,
         sample_tokens=observations.tokens[sampled],
@@ -125,6 +152,29 @@ def _make_plan(
         observations=observations,
         tree=tree,
         seed=options.seed,
+        mode=options.mode,
+    )
+
+
+def _guarded_plan(
+    prompts: Prompts,
+    tree: Tree,
+    options: PlanOptions,
+    observations: Observations,
+    capacity: Capacity | None,
+) -> Plan:
+    from blend.core.guard import guarded_plan  # numba is slow to import
+
+    engine = engine_model(options.hardware, options.model, mode=options.mode)
+    if capacity is not None:
+        engine = replace(engine, capacity=capacity)
+    started_s = time.monotonic()
+
+    def wanted() -> bool:
+        return time.monotonic() - started_s < SIMULATE_S
+
+    return guarded_plan(
+        prompts, tree, engine, observations=observations, seed=options.seed, wanted=wanted
     )
 
 

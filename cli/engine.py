@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from blend.cli.job_model import (
@@ -16,7 +15,7 @@ from blend.cli.job_model import (
 )
 from blend.cli.options import EngineOptions, whole_number
 from blend.cli.server import open_server
-from blend.core.cost import step_s
+from blend.core.engine_model import EngineModel
 from blend.core.engines import Capacity, Engine
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.hardware import ModelShape, hardware_preset, kv_capacity_tokens
@@ -123,4 +122,4 @@ def _sim(arguments: Mapping[str, str | None], shape: ModelShape) -> Engine:
         context_tokens=whole_number(arguments, "max-model-len", 131_072),
         block_tokens=whole_number(arguments, "block-size", 16),
     )
-    return SimEngine(capacity, step_s=partial(step_s, hardware=hardware, model=shape))
+    return SimEngine(capacity, step_s=EngineModel(capacity, hardware, shape).step_s)

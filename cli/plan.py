@@ -16,7 +16,7 @@ from blend.cli.session import Session, opened_session, run_watched
 from blend.core.errors import RESUMABLE
 from blend.core.plan import Plan
 from blend.core.prompts import Prompts
-from blend.core.schedule import Policy
+from blend.core.schedule import PolicyChoice
 from blend.core.tree import Tree, build_tree
 from blend.store.job import Job
 
@@ -25,7 +25,7 @@ from blend.store.job import Job
 class PlanChoices:
     """What a person says about planning; ``sample_rate`` of 0 runs no sample."""
 
-    policy: Policy
+    policy: PolicyChoice
     sample_rate: float
     sample_s: float
     hardware: str | None
@@ -33,7 +33,8 @@ class PlanChoices:
 
 def plan_choices(
     policy: Annotated[
-        Policy, typer.Option(help="The order: the paper's, or a plain one.")
+        PolicyChoice,
+        typer.Option(help="How to order and admit; auto simulates several and keeps the fastest."),
     ] = "paper",
     no_sample: Annotated[
         bool, typer.Option("--no-sample", help="Run nothing: guess lengths from max_tokens.")
@@ -77,7 +78,14 @@ def sample_and_plan(job: Job, session: Session | None, settings: PlanOptions) ->
     dropped = _sample(session, prompts, tree, settings) if session and settings.sample_rate else {}
     if session and session.interrupt.asked:
         return None
-    plan = plan_job(job, prompts, tree, settings, observations_of(job, prompts, dropped))
+    plan = plan_job(
+        job,
+        prompts,
+        tree,
+        settings,
+        observations_of(job, prompts, dropped),
+        capacity=session.engine.capacity if session else None,
+    )
     _print_plan(plan)
     return plan
 
@@ -109,10 +117,19 @@ def _print_plan(plan: Plan) -> None:
     )
     if plan.split and plan.split.rows_moved:
         err.print(f"split {counted(plan.split.rows_moved, 'outliers')} off their prefixes")
+    _print_candidates(plan)
     err.print(
         f"expected on {plan.settings.hardware.name}: {duration(expected.overlapped_s)} if compute "
         f"and memory overlap, {duration(expected.sequential_s)} if they do not"
     )
+
+
+def _print_candidates(plan: Plan) -> None:
+    if plan.candidates:
+        best, others = plan.candidates[0], plan.candidates[1:]
+        compared = ", ".join(f"{one.name} {duration(one.seconds)}" for one in others)
+        against = f" ({compared})" if compared else ""
+        err.print(f"simulated: {best.name} {duration(best.seconds)}{against}")
 
 
 @takes(choices=plan_choices, options=engine_options)

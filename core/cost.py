@@ -84,24 +84,6 @@ def weights_s(*, hardware: Hardware, model: ModelShape) -> float:
     return model.weight_bytes / hardware.bandwidth_bytes_s
 
 
-def step_s(
-    prefill_tokens: int,
-    decode_tokens: int,
-    read_tokens: int,
-    *,
-    hardware: Hardware,
-    model: ModelShape,
-) -> float:
-    """Return the seconds of one engine step whose compute and memory traffic do not overlap.
-
-    ``read_tokens`` are those in the KV cache that its decodes read. The attention of prompts to
-    themselves is left out.
-    """
-    flops = 2 * (prefill_tokens + decode_tokens) * model.active_parameters
-    read_bytes = model.weight_bytes + read_tokens * model.kv_bytes_per_token
-    return flops / hardware.flops + read_bytes / hardware.bandwidth_bytes_s
-
-
 def set_density(total_comp_s: float, total_mem_s: float, *, sharing: float) -> float:
     """Return (1 - s)·ΣComp / ΣMem, the paper's density of a set with prefix-sharing ratio s."""
     return (1.0 - sharing) * total_comp_s / total_mem_s

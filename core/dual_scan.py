@@ -57,6 +57,8 @@ class _Row:
 class DualScanner:
     """Admits rows from both ends of a schedule so that each side fills its share of the memory."""
 
+    pace = None
+
     def __init__(
         self,
         schedule: Schedule,

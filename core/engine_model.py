@@ -13,12 +13,11 @@ Differs from the paper: it has neither W nor o, and fits the interference by a p
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
+from blend.core.classes import Mode as Mode  # part of what an engine model is
 from blend.core.engines import Capacity
 from blend.core.hardware import Hardware, ModelShape, kv_capacity_tokens
 
-Mode = Literal["sequential", "overlapped"]
 MODES: tuple[Mode, ...] = ("sequential", "overlapped")
 
 INTERFERENCE = 0.15

@@ -49,6 +49,7 @@ def run(
             if not stopped and not scanner.done:
                 raise RuntimeError("the scanner has rows left but admits none to an idle engine")
             return
+        engine.pace(scanner.pace)
         report = engine.step()
         try:
             in_flight -= len(report.completions)

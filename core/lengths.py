@@ -24,6 +24,7 @@ LengthSource = Literal["observed", "subtree", "sibling", "prior"]
 SOURCES: tuple[LengthSource, ...] = ("observed", "subtree", "sibling", "prior")
 
 KNOWN_TOKENS = 8  # answers this short are as good as known: they cost next to nothing to decode
+LEAST_PROBES = 5  # of a cohort, when every cohort is sampled
 MATTERS_SHARE = 1 / 200  # of the output the job may produce at most
 
 
@@ -61,7 +62,7 @@ def prior_tokens(max_tokens: npt.NDArray[np.int32]) -> Floats:
     return prior
 
 
-def cohorts(tree: Tree, prompts: Prompts, *, minimum_rows: int) -> Ints:
+def cohorts(tree: Tree, max_tokens: npt.NDArray[np.int32], *, minimum_rows: int) -> Ints:
     """Return for each row the number of its cohort, (n,): large subtree and octave of max_tokens.
 
     The large subtrees are the highest ones with at least *minimum_rows* and at most half of all
@@ -77,27 +78,38 @@ def cohorts(tree: Tree, prompts: Prompts, *, minimum_rows: int) -> Ints:
             group[node] = group[above]
     by_row = np.empty(len(tree), dtype=np.int64)
     by_row[tree.rows] = np.array(group, dtype=np.int64)[tree.leaf_parent]
-    _, number = np.unique(by_row * 64 + _octave(prompts.max_tokens), return_inverse=True)
+    _, number = np.unique(by_row * 64 + octave_of(max_tokens), return_inverse=True)
     return np.asarray(number, dtype=np.int64).reshape(-1)
 
 
 def choose_sample(
-    tree: Tree, prompts: Prompts, *, probability: float = 0.01, minimum: int = 8, seed: int
+    tree: Tree,
+    prompts: Prompts,
+    *,
+    probability: float = 0.01,
+    minimum: int = 8,
+    every_cohort: bool = False,
+    seed: int,
 ) -> Ints:
     """Return the rows to run ahead, ascending: each with *probability*, and a few where it matters.
 
     A cohort that may produce more than one part in two hundred of the output gets at least
     *minimum* rows, or an eighth of its rows when that is less. Rows whose `max_tokens` says their
-    length are never sampled.
+    length are never sampled. With *every_cohort* the small ones get some too: *minimum*, half of
+    their rows, or what makes no more than *probability* of all rows, the least of the three.
     """
     unknown = prompts.max_tokens > KNOWN_TOKENS
-    cohort = cohorts(tree, prompts, minimum_rows=minimum)
+    cohort = cohorts(tree, prompts.max_tokens, minimum_rows=minimum)
     draw = np.where(unknown, np.random.default_rng(seed).random(len(prompts)), 1.0)
     possible = np.where(unknown, prompts.sequences.astype(np.float64) * prompts.max_tokens, 0.0)
     output = np.bincount(cohort, weights=possible)
     size = np.bincount(cohort, weights=unknown)
     matters = output >= MATTERS_SHARE * output.sum()
     quota = np.where(matters, np.minimum(minimum, np.ceil(size / 8)), 0)
+    if every_cohort and len(size):
+        # The few rows that make most of the work can be a handful among thousands.
+        each = min(minimum, max(LEAST_PROBES, int(probability * len(prompts) / len(size))))
+        quota = np.maximum(quota, np.minimum(each, np.ceil(size / 2)))
     chosen = unknown & ((draw < probability) | (_rank_within(cohort, draw) < quota[cohort]))
     return np.flatnonzero(chosen)
 
@@ -108,7 +120,7 @@ def estimate(tree: Tree, prompts: Prompts, observations: Observations | None = N
     expected = prior_tokens(prompts.max_tokens)
     source = np.full(len(prompts), PRIOR, dtype=np.int8)
     if observations is not None:
-        octave = _octave(prompts.max_tokens)
+        octave = octave_of(prompts.max_tokens)
         for alike in np.unique(octave[~np.isnan(observations.tokens)]):
             _estimate_octave(tree, octave == alike, observations, expected, source)
         _keep_observed(observations, expected, source)
@@ -158,7 +170,8 @@ def _keep_observed(
     expected[running] += observations.tokens[running]
 
 
-def _octave(max_tokens: npt.NDArray[np.int32]) -> Ints:
+def octave_of(max_tokens: npt.NDArray[np.int32]) -> Ints:
+    """Return the octave of each limit, (n,)."""
     octave: Ints = np.log2(np.maximum(max_tokens, 1)).astype(np.int64)
     return octave
 

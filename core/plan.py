@@ -4,15 +4,17 @@ Differs from the paper: the predicted times are closed forms over the whole job,
 what engines can do. No engine beats ``overlapped_s``, and a sequential one ``sequential_s``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from blend.core.blending import blended_order, blending_of, memory_first_order
+from blend.core.classes import Blending, LengthClasses, Mode, find_classes
 from blend.core.cost import read_token_steps, weights_s
 from blend.core.demand import Demand, demand_of
 from blend.core.hardware import Hardware, ModelShape, kv_capacity_tokens
-from blend.core.lengths import Lengths, Observations, estimate
+from blend.core.lengths import OBSERVED, Lengths, Observations, estimate
 from blend.core.merge import merged_density
 from blend.core.outline import OutlineNode, outline
 from blend.core.prompts import Prompts
@@ -22,6 +24,9 @@ from blend.core.split import Split
 from blend.core.tree import Floats, Ints, Tree, build_tree, uncached_tokens
 
 KEPT_SHARING = 0.99
+
+BY_CLASS: tuple[Policy, ...] = ("blend", "memory-first")
+"""Policies that order rows by their classes of like length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class PlanSettings:
     kept_sharing: float
     hardware: Hardware
     model: ModelShape
+    mode: Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +71,30 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way of running the job, and what to expect of it.
+
+    ``seconds``: mean over the draws; ``low_s`` and ``high_s``: the 10 % and 90 % quantiles.
+    ``sharing``: the share of prompt tokens found in the cache. Counts are means over the draws.
+    """
+
+    name: str
+    policy: Policy
+    seconds: float
+    low_s: float
+    high_s: float
+    steps: float
+    sharing: float
+    preemptions: float
+    peak_kv_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """A schedule with everything that explains it; ``split`` is None but for ``paper``."""
+    """A schedule with everything that explains it; ``split`` is None but for ``paper``.
+
+    ``candidates``: the ways of running it that were compared, the fastest first.
+    """
 
     schedule: Schedule
     lengths: Lengths
@@ -74,6 +102,7 @@ class Plan:
     outline: tuple[OutlineNode, ...]
     settings: PlanSettings
     split: Split | None = None
+    candidates: tuple[Candidate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +115,7 @@ class _Order:
     comp_s: Floats
     density: Floats
     split: Split | None = None
+    border: int | None = None
 
 
 def make_plan(
@@ -98,16 +128,27 @@ def make_plan(
     tree: Tree | None = None,
     seed: int = 0,
     kept_sharing: float = KEPT_SHARING,
+    mode: Mode = "sequential",
 ) -> Plan:
-    """Return the plan of *policy* for all *prompts*.
+    """Return the plan of *policy* for all *prompts*, on an engine of this *mode*.
 
     ``tree`` is that of `build_tree` where it is at hand, and is built otherwise; ``seed`` is that
     of the ``random`` policy.
     """
     tree = build_tree(prompts) if tree is None else tree
     lengths = estimate(tree, prompts, observations)
+    classes: LengthClasses | None = None
+    blending: Blending | None = None
+    if policy in BY_CLASS and len(tree):
+        classes = find_classes(tree, prompts.max_tokens, observations)
+        lengths = _by_class(lengths, classes)
     demand = demand_of(prompts, lengths, hardware=hardware, model=model)
-    order = _order(tree, demand, policy=policy, seed=seed, kept_sharing=kept_sharing)
+    if classes is None:
+        order = _order(tree, demand, policy=policy, seed=seed, kept_sharing=kept_sharing)
+    else:
+        order = _class_order(tree, classes, demand, lengths, policy=policy, seed=seed)
+        if policy == "blend":
+            blending = blending_of(classes, hardware=hardware, model=model, mode=mode)
     prediction = _predict(prompts, lengths, demand, order=order, best=tree.unique_tokens)
     return Plan(
         Schedule(
@@ -118,11 +159,12 @@ def make_plan(
             uncached_tokens=order.uncached,
             density=order.density,
             root_density=prediction.density,
+            blending=blending,
         ),
         lengths,
         prediction,
         outline(order.tree, lengths, demand),
-        PlanSettings(policy, seed, kept_sharing, hardware, model),
+        PlanSettings(policy, seed, kept_sharing, hardware, model, mode),
         order.split,
     )
 
@@ -136,7 +178,36 @@ def _order(tree: Tree, demand: Demand, *, policy: Policy, seed: int, kept_sharin
     rows = np.arange(len(tree))
     if policy == "random":
         rows = np.random.default_rng(seed).permutation(len(tree))
-    uncached = uncached_tokens(tree, rows)[rows]
+    return _scattered(tree, demand, rows=rows, uncached=uncached_tokens(tree, rows)[rows])
+
+
+def _class_order(
+    tree: Tree,
+    classes: LengthClasses,
+    demand: Demand,
+    lengths: Lengths,
+    *,
+    policy: Policy,
+    seed: int,
+) -> _Order:
+    if policy == "memory-first":
+        rows = memory_first_order(tree, classes, demand)
+        return _scattered(tree, demand, rows=rows, uncached=uncached_tokens(tree, rows)[rows])
+    found = blended_order(tree, classes, demand, lengths.expected, seed=seed)
+    order = _scattered(tree, demand, rows=found.rows, uncached=found.uncached)
+    return replace(order, density=found.density, border=found.border)
+
+
+def _by_class(lengths: Lengths, classes: LengthClasses) -> Lengths:
+    """Return the expectation of each row's class where the row's own answer is not known."""
+    from blend.core.beliefs import expected_tokens  # numba is slow to import
+
+    expected = expected_tokens(classes)
+    return Lengths(np.where(lengths.source == OBSERVED, lengths.expected, expected), lengths.source)
+
+
+def _scattered(tree: Tree, demand: Demand, *, rows: Ints, uncached: Ints) -> _Order:
+    """Return an order that need not follow the tree."""
     lengths = np.empty(len(tree), dtype=np.int64)
     lengths[tree.rows] = tree.lengths
     comp = demand.prefill_s(lengths[rows] - uncached, lengths[rows]) + demand.decode_comp_s[rows]
@@ -152,6 +223,8 @@ def _depth_first(tree: Tree, demand: Demand, *, split: Split | None = None) -> _
 def _sides(order: _Order, demand: Demand, *, policy: Policy, root: float) -> npt.NDArray[np.int8]:
     """Return LEFT up to the border that puts the most memory time on the side where it belongs."""
     side = np.full(len(order.rows), LEFT, dtype=np.int8)
+    if order.border is not None:
+        side[order.border :] = RIGHT
     if policy == "paper":
         seconds = demand.mem_s[order.rows]
         agreement = np.cumsum(np.where(order.density >= root, seconds, -seconds))

@@ -24,6 +24,11 @@ class Scanner(Protocol):
         """Whether every row has been admitted."""
         ...
 
+    @property
+    def pace(self) -> int | None:
+        """The prompt tokens that the next step should compute at most; None for no limit."""
+        ...
+
     def admit(self) -> Sequence[int]:
         """Return the rows to submit now, in this order; at least one when nothing is inside."""
         ...
@@ -44,6 +49,12 @@ def open_scanner(
 
     ``prompt_tokens`` and ``sequences`` are indexed by row and cover every row of the schedule.
     """
+    if schedule.blending is not None:
+        from blend.core.blend_scan import BlendScanner  # numba is slow to import
+
+        return BlendScanner(
+            schedule, prompt_tokens=prompt_tokens, sequences=sequences, capacity=capacity
+        )
     if schedule.policy == "paper":
         return DualScanner(
             schedule, prompt_tokens=prompt_tokens, sequences=sequences, capacity=capacity
@@ -53,6 +64,8 @@ def open_scanner(
 
 class OrderScanner:
     """Admits the rows in schedule order, as fast as the engine takes them."""
+
+    pace = None
 
     def __init__(
         self, schedule: Schedule, *, sequences: npt.NDArray[np.integer], capacity: Capacity

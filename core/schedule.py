@@ -6,8 +6,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-Policy = Literal["paper", "dfs", "fcfs", "random"]
-POLICIES: tuple[Policy, ...] = ("paper", "dfs", "fcfs", "random")
+from blend.core.classes import Blending
+
+Policy = Literal["paper", "blend", "memory-first", "dfs", "fcfs", "random"]
+POLICIES: tuple[Policy, ...] = ("paper", "blend", "memory-first", "dfs", "fcfs", "random")
+
+PolicyChoice = Literal["auto", "paper", "blend", "memory-first", "dfs", "fcfs", "random"]
+"""``auto``: whichever the simulation finds fastest."""
 
 LEFT, RIGHT = 0, 1
 
@@ -20,7 +25,8 @@ class Schedule:
     ``side``: LEFT or RIGHT, the end a row belongs to; ``expected_tokens``: output tokens expected
     of one sequence; ``uncached_tokens``: prompt tokens left to compute when the shared prefix is
     cached; ``density``: compute density of the merged node a row belongs to (constant within the
-    node). Policies other than ``paper`` are read from the left alone.
+    node). Policies other than ``paper`` and ``blend`` are read from the left alone. ``blending``:
+    what the scanner of ``blend`` knows of lengths and speeds, by row; None for the others.
     """
 
     policy: Policy
@@ -30,6 +36,7 @@ class Schedule:
     uncached_tokens: npt.NDArray[np.int64]
     density: npt.NDArray[np.float64]
     root_density: float
+    blending: Blending | None = None
 
     def __len__(self) -> int:
         return len(self.order)
@@ -45,4 +52,5 @@ class Schedule:
             self.uncached_tokens[keep],
             self.density[keep],
             self.root_density,
+            self.blending,
         )

@@ -86,18 +86,21 @@ def simulate(
     total = np.zeros(1, loop.TOTAL)
     lines = np.zeros(_line_count(schedule, outputs, line_steps), loop.LINE)
     state = _engine_state(tree, prompts, outputs, engine)
-    flight = _flight_state(len(tree), engine)
-    loop.run_in_order(
-        state,
-        flight,
-        _clock(engine),
-        schedule.order,
-        schedule.uncached_tokens,
-        finished_s,
-        total,
-        lines,
-        line_steps,
-    )
+    book = (finished_s, total, lines, line_steps)
+    if schedule.blending is not None:
+        from blend.core.blend_scan import new_state
+
+        blend = new_state(schedule, prompt_tokens=prompts, capacity=engine.capacity)
+        loop.run_blended(state, blend, _clock(engine), *book)
+    elif schedule.policy == "paper":
+        from blend.core.kernels.dual import new_dual
+
+        dual = new_dual(_flight_state(len(tree), engine), schedule, prompt=prompts)
+        loop.run_dual(state, dual, _clock(engine), *book)
+    else:
+        flight = _flight_state(len(tree), engine)
+        order, uncached = schedule.order, schedule.uncached_tokens
+        loop.run_in_order(state, flight, _clock(engine), order, uncached, *book)
     return _simulated(total[0], lines, line_steps, finished_s, refused=int((~fits).sum()))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import orjson
 
 from blend.core.schedule import Schedule
+from blend.store import blending
 from blend.store.database import Database
 from blend.store.records import Place, PlanRecord
 from blend.store.settings import json_text
@@ -37,6 +38,10 @@ def save_plan(database: Database, record: PlanRecord, *, schedule: Schedule, now
         ).lastrowid
         assert plan is not None
         sql.execute("DELETE FROM schedule")
+        sql.execute("DELETE FROM blobs WHERE key = ?", (blending.KEY,))
+        if schedule.blending is not None:
+            packed = blending.to_bytes(schedule.blending)
+            sql.execute("INSERT INTO blobs VALUES (?, ?)", (blending.KEY, packed))
         sql.executemany(
             "INSERT INTO schedule (plan, position, row, side, expected_tokens, uncached_tokens,"
             " density, length_source) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -103,8 +108,12 @@ def schedule(database: Database) -> Schedule | None:
             ),
             _SCHEDULE,
         )
-    columns = {name: np.ascontiguousarray(table[name]) for name in _SCHEDULE.fields or ()}
-    return Schedule(policy, root_density=root_density, **columns)
+        packed = sql.execute("SELECT value FROM blobs WHERE key = ?", (blending.KEY,)).fetchone()
+    known = blending.from_bytes(packed[0]) if packed else None
+    columns: dict[str, Any] = {
+        name: np.ascontiguousarray(table[name]) for name in _SCHEDULE.fields or ()
+    }
+    return Schedule(policy, root_density=root_density, blending=known, **columns)
 
 
 def place(database: Database, row: int) -> Place | None:

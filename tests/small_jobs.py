@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from blend.core.classes import Blending, LengthClasses
 from blend.core.engines import Capacity
 from blend.core.request import Request
 from blend.core.scan import Scanner, open_scanner
@@ -66,7 +67,27 @@ def schedule(
         uncached_tokens=np.array([len(requests[row].prompt) for row in rows], np.int64),
         density=densities,
         root_density=root_density,
+        blending=blending(requests) if policy == "blend" and requests else None,
     )
+
+
+def blending(requests: Sequence[Request]) -> Blending:
+    """Return what a scanner knows when nothing was sampled, rows in two classes."""
+    n = len(requests)
+    limit = float(max(one.max_tokens for one in requests))
+    nothing = np.empty(0)
+    classes = LengthClasses(
+        label=np.arange(n, dtype=np.int32) % 2,
+        known=np.zeros(n),
+        centre=np.log([20.0, 40.0]),
+        spread=np.array([0.7, 1.2]),
+        limit=np.array([limit, limit]),
+        lengths=nothing,
+        length_label=nothing.astype(np.int32),
+        ages=nothing,
+        age_label=nothing.astype(np.int32),
+    )
+    return Blending(classes, token_s=1e-4, read_s=1e-6, weights_s=1e-3, mode="overlapped")
 
 
 def scanner_of(requests: list[Request], plan: Schedule, capacity: Capacity) -> Scanner:

@@ -7,7 +7,6 @@ from blend.core.cost import (
     mem_s,
     segment_comp_s,
     set_density,
-    step_s,
     weights_s,
 )
 from blend.core.hardware import Hardware, ModelShape
@@ -41,13 +40,6 @@ def test_memory_time_reads_the_growing_cache_once_a_step() -> None:
     read_tokens = sum(100 + step + 0.5 for step in range(20))
 
     assert mem_s(np.array([100]), np.array([20]), **ON) == pytest.approx(read_tokens * 1e4 / 1e11)
-
-
-def test_a_step_takes_its_matrix_products_then_reads_weights_and_cache() -> None:
-    assert step_s(0, 0, 0, **ON) == weights_s(**ON)
-    assert step_s(30, 20, 5000, **ON) == pytest.approx(
-        2 * 50 * 1e9 / 1e12 + (2e9 + 5000 * 1e4) / 1e11
-    )
 
 
 def test_segments_of_a_path_cost_what_the_whole_prompt_costs() -> None:

@@ -1,6 +1,7 @@
 """A plan and its schedule come back as they were saved."""
 
 import sqlite3
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from blend.core.schedule import POLICIES, Policy, Schedule
 from blend.store.job import Job, PlanRecord
 from tests.filled_job import filled_job
+from tests.small_jobs import blending, request
 
 ROWS = 5
 
@@ -63,6 +65,24 @@ def test_a_schedule_comes_back(tmp_path_factory: pytest.TempPathFactory, saved: 
         job.save_plan(PlanRecord(saved.policy), saved)
 
         assert_equal(job.schedule(), saved)
+
+
+def test_what_the_scanner_knows_comes_back_until_another_plan_is_made(tmp_path: Path) -> None:
+    requests = [request(row, [1, 2, 3]) for row in range(3)]
+    known = blending(requests)
+    with filled_job(tmp_path / "j.db", rows=3) as job:
+        job.save_plan(
+            PlanRecord("blend"), replace(schedule([2, 0, 1], policy="blend"), blending=known)
+        )
+        found = job.schedule().blending
+        job.save_plan(PlanRecord("paper"), schedule([2, 0, 1]))
+
+        assert job.schedule().blending is None
+    for field in fields(known.classes):
+        assert np.array_equal(
+            getattr(found.classes, field.name), getattr(known.classes, field.name)
+        )
+    assert replace(found, classes=known.classes) == known
 
 
 def test_a_plan_comes_back_with_its_sample(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from blend.core.engines.sim import SimEngine
 from blend.core.executor import run
 from blend.core.hardware import hardware_preset, model_preset
 from blend.core.request import Request
-from blend.core.schedule import Schedule
+from blend.core.schedule import Policy, Schedule
 from blend.core.simulate import Simulated, simulate
 from blend.core.tree import build_tree
 from tests.prompt_sets import prompts_of
@@ -28,7 +28,7 @@ class Case:
     engine: EngineModel
 
 
-def drawn_case(seed: int) -> Case:
+def drawn_case(seed: int, *, policy: Policy = "fcfs") -> Case:
     """Return a job with shared prefixes and too little cache, and an engine for it."""
     rng = np.random.default_rng(seed)
     requests = []
@@ -42,7 +42,12 @@ def drawn_case(seed: int) -> Case:
         max_sequences=int(rng.integers(1, 40)),
         step_tokens=int(rng.integers(40, 300)),
     )
-    plan = schedule(requests, order=rng.permutation(len(requests)).tolist())
+    order = rng.permutation(len(requests)).tolist()
+    density = sorted(rng.lognormal(0.0, 2.0, len(requests)))[::-1]
+    expected = rng.integers(1, 100, len(requests)).tolist()
+    plan = schedule(requests, policy=policy, order=order, expected=expected, density=density)
+    if plan.blending is not None:
+        plan = replace(plan, blending=replace(plan.blending, mode=MODES[seed % 2]))
     mode = MODES[seed % 2]
     engine = EngineModel(limits, DEVICE, MODEL, mode, overhead_s=1e-3, attention=False)
     return Case(requests, outputs, plan, engine)
@@ -68,9 +73,10 @@ def run_compiled(case: Case, **options: int) -> Simulated:
     return simulate(tree, case.plan, output_tokens=case.outputs, engine=case.engine, **options)
 
 
+@pytest.mark.parametrize("policy", ["fcfs", "paper", "blend"])
 @pytest.mark.parametrize("seed", range(40))
-def test_the_compiled_loop_takes_the_steps_of_the_object_loop(seed: int) -> None:
-    case = drawn_case(seed)
+def test_the_compiled_loop_takes_the_steps_of_the_object_loop(seed: int, policy: Policy) -> None:
+    case = drawn_case(seed, policy=policy)
     reports, finished_s = run_objects(case)
     found = run_compiled(case)
 
@@ -120,6 +126,21 @@ def test_steps_take_between_the_larger_and_the_sum_of_their_parts(mode, shared_b
     assert (took >= least * (1 - 1e-9)).all()
     most = np.maximum(compute, engine.weights_s) + memory + engine.weights_s + engine.overhead_s
     assert (took <= most).all()
+
+
+def test_a_step_hides_compute_behind_weights_and_overlapped_reads_behind_compute() -> None:
+    case = drawn_case(3)
+    one = replace(case.engine, overhead_s=0.0, mode="sequential")
+    both = replace(one, mode="overlapped", interference=0.0)
+    busy = int(3 * one.weights_s / one.token_s)
+
+    assert one.step_s(0, 0, 0) == both.step_s(0, 0, 0) == one.weights_s
+    assert one.step_s(1, 1, 5000) == pytest.approx(one.weights_s + 5000 * one.read_s)
+    assert one.step_s(busy, 0, 5000) == pytest.approx(busy * one.token_s + 5000 * one.read_s)
+    assert both.step_s(busy, 0, 5000) == pytest.approx(busy * one.token_s)
+    apart = replace(both, shared_bandwidth=False)
+    assert apart.step_s(1, 1, 5000) == one.weights_s
+    assert both.step_s(1, 1, 5000) == pytest.approx(one.weights_s + 5000 * one.read_s)
 
 
 def test_a_row_that_the_cache_can_never_hold_is_refused() -> None:

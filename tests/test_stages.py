@@ -12,6 +12,7 @@ import pytest
 from blend.cli.app import main
 from blend.core.engines import EngineDiedError, StepReport
 from blend.core.engines.sim import SimEngine
+from blend.core.schedule import POLICIES
 from blend.store.job import Job
 from tests.batch_files import chat, ingested, mixed, read_lines, write_requests
 
@@ -70,7 +71,7 @@ def test_run_does_all_stages_and_run_again_changes_nothing(
     assert len(ids(output)) == ROWS
 
 
-@pytest.mark.parametrize("policy", ["paper", "dfs", "fcfs", "random"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_schedules_every_row_once(job: Path, policy: str) -> None:
     assert main(["plan", str(job), "--policy", policy, "--no-sample"]) == 0
     with Job.open(job) as opened:
@@ -78,6 +79,15 @@ def test_every_policy_schedules_every_row_once(job: Path, policy: str) -> None:
 
     assert schedule is not None
     assert sorted(schedule.order.tolist()) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("policy", ["blend", "memory-first", "auto"])
+def test_policies_that_need_classes_sample_plan_and_execute(job: Path, policy: str) -> None:
+    assert main(["plan", str(job), "--policy", policy, "--engine", "sim"]) == 0
+    assert main(["execute", str(job), "--engine", "sim"]) == 0
+
+    with Job.open(job) as opened:
+        assert not opened.pending().any()
 
 
 def test_a_plan_without_sample_runs_nothing(job: Path) -> None:

@@ -76,6 +76,13 @@ class Engine(Protocol):
         """Queue one request behind those submitted before it."""
         ...
 
+    def pace(self, prefill_tokens: int | None) -> None:
+        """Compute at most so many prompt tokens a step from now on, where the engine can.
+
+        None lifts the limit.
+        """
+        ...
+
     def step(self) -> StepReport:
         """Block until something moved, and say what; EngineDiedError when the engine is gone."""
         ...

@@ -82,6 +82,9 @@ class OpenAIEngine:
             raise self._error
         return self._report(completions)
 
+    def pace(self, prefill_tokens: int | None) -> None:
+        """Do nothing: a server sets the budget of its steps itself."""
+
     def abort(self) -> Aborted:
         """Drop every request inside; how far each was, the server does not tell."""
         self.wait_ready()

@@ -43,6 +43,7 @@ class SimEngine:
         self._running: list[Sequence] = []
         self._refused: list[Completion] = []
         self._submitted = 0
+        self._pace: int | None = None
         self.clock_s = 0.0
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - never waits
@@ -81,14 +82,19 @@ class SimEngine:
                     )
                 )
 
+    def pace(self, prefill_tokens: int | None) -> None:
+        """Compute at most so many prompt tokens a step from now on."""
+        self._pace = prefill_tokens
+
     def step(self) -> StepReport:
         """Run one step of all that is inside, and say what moved."""
         if self._refused:
             refused, self._refused = tuple(self._refused), []
-            return self._report(Step(0), refused, steps=0, seconds=0.0)
+            return self._report(Step(0, 0), refused, steps=0, seconds=0.0)
         if not (self._running or self._waiting):
             raise RuntimeError("the simulated engine has nothing to run")
-        step = Step(self._capacity.step_tokens)
+        budget = self._capacity.step_tokens
+        step = Step(budget, budget if self._pace is None else self._pace)
         self._schedule_running(step)
         if not step.preemptions:
             self._schedule_waiting(step)
@@ -104,7 +110,7 @@ class SimEngine:
             dropped[sequence.work.request.row] += sequence.tokens - sequence.prompt_tokens
         refused = tuple(self._refused)
         self.close()
-        return Aborted(self._report(Step(0), refused, steps=0, seconds=0.0), dropped)
+        return Aborted(self._report(Step(0, 0), refused, steps=0, seconds=0.0), dropped)
 
     def close(self) -> None:
         """Drop all that is inside."""
@@ -122,7 +128,9 @@ class SimEngine:
                 # Most of all work: one token inside a block, nothing to take or to publish.
                 step.decode(sequence)
                 continue
-            tokens = min(sequence.tokens - sequence.computed, step.budget)
+            tokens = self._share(sequence, step)
+            if not tokens:
+                continue
             if not self._make_room(sequence, tokens, step):
                 break
             self._compute(sequence, tokens, step)
@@ -148,7 +156,9 @@ class SimEngine:
         self._waiting.appendleft(sequence)
 
     def _schedule_waiting(self, step: Step) -> None:
-        while self._waiting and step.budget and len(self._running) < self._capacity.max_sequences:
+        while self._waiting and min(step.budget, step.prefill_budget) > 0:
+            if len(self._running) >= self._capacity.max_sequences:
+                break
             sequence = self._waiting[0]
             # The last token is always computed: its logits give the next one.
             usable = (sequence.tokens - 1) // self._capacity.block_tokens
@@ -169,10 +179,17 @@ class SimEngine:
             sequence.work.admit(
                 cached_tokens=sequence.computed if sequence.leads else 0, now_s=self.clock_s
             )
-        tokens = min(sequence.tokens - sequence.computed, step.budget)
+        tokens = self._share(sequence, step)
         lacking = self._blocks_for(sequence.computed + tokens) - len(hits)
         sequence.blocks = hits + self._pool.take(lacking)
         self._compute(sequence, tokens, step)
+
+    def _share(self, sequence: Sequence, step: Step) -> int:
+        """Return the tokens of a sequence that this step computes."""
+        if sequence.decoding:
+            return 1
+        left = sequence.tokens - sequence.computed
+        return min(left, step.budget, max(step.prefill_budget, 0))
 
     def _compute(self, sequence: Sequence, tokens: int, step: Step) -> None:
         if sequence.decoding:

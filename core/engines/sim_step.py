@@ -29,6 +29,7 @@ class Step:
     """What one step computes, as it is put together."""
 
     budget: int
+    prefill_budget: int
     prefill_tokens: int = 0
     decode_tokens: int = 0
     read_tokens: int = 0
@@ -39,6 +40,7 @@ class Step:
     def prefill(self, sequence: Sequence, tokens: int) -> None:
         """Compute some tokens of a prompt, or of what a preemption lost."""
         self.budget -= tokens
+        self.prefill_budget -= tokens
         self.prefill_tokens += tokens
         sequence.computed += tokens
         if sequence.computed == sequence.tokens:

@@ -128,6 +128,9 @@ class VllmEngine:
         self._submitted += request.sequences
         self._send(Work(request.row, request.endpoint, request.body, request.sequences))
 
+    def pace(self, prefill_tokens: int | None) -> None:
+        """Do nothing: vLLM sets the budget of a step once, at its start."""
+
     def step(self) -> StepReport:
         """Block until something moved, and say what; EngineDiedError when the engine is gone."""
         self._running()

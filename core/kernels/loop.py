@@ -4,8 +4,16 @@ from typing import Any
 
 import numpy as np
 
+from blend.core.kernels.blend import (
+    Blend,
+    admit_blended,
+    finish_blended,
+    observe_blended,
+    step_blended,
+)
 from blend.core.kernels.clock import Clock, step_seconds
 from blend.core.kernels.compiled import compiled
+from blend.core.kernels.dual import Dual, admit_dual, finish_dual, observe_dual
 from blend.core.kernels.engine import Engine, finish_step, step, submit, waiting
 from blend.core.kernels.flight import Flight, note_finished, note_report
 from blend.core.kernels.order import admit_in_order, observe_in_order
@@ -64,6 +72,69 @@ def run_in_order(
         take_step(engine, clock, UNPACED, total, lines, line_steps)
         report(engine, flight, finished_s, total[0].seconds)
         observe_in_order(flight)
+
+
+@compiled
+def run_dual(
+    engine: Engine,
+    dual: Dual,
+    clock: Clock,
+    finished_s: Any,
+    total: Any,
+    lines: Any,
+    line_steps: int,
+) -> None:
+    """Run all rows of the paper's dual scan; fills the rest as `run_in_order` does."""
+    admitted = np.empty(len(dual.order) + 1, np.int64)
+    while True:
+        count = admit_dual(dual, admitted)
+        for i in range(count):
+            submit(engine, admitted[i])
+        if dual.state[0].inside == 0:
+            return
+        take_step(engine, clock, UNPACED, total, lines, line_steps)
+        dual.state[0].step += 1
+        for i in range(engine.now[0].ended):
+            finish_dual(dual, engine.ended[i])
+        report(engine, dual.flight, finished_s, total[0].seconds)
+        observe_dual(dual)
+
+
+@compiled
+def run_blended(
+    engine: Engine,
+    blend: Blend,
+    clock: Clock,
+    finished_s: Any,
+    total: Any,
+    lines: Any,
+    line_steps: int,
+) -> None:
+    """Run all rows of a blending scanner; fills the rest as `run_in_order` does."""
+    admitted = np.empty(len(blend.order) + 1, np.int64)
+    while True:
+        count = admit_blended(blend, admitted)
+        for i in range(count):
+            submit(engine, admitted[i])
+        if blend.state[0].inside == 0:
+            return
+        take_step(engine, clock, blend.state[0].pace, total, lines, line_steps)
+        report_blended(engine, blend, finished_s, total[0].seconds)
+
+
+@compiled
+def report_blended(engine: Engine, blend: Blend, finished_s: Any, now_s: float) -> None:
+    """Tell the blending scanner what the step has moved."""
+    now = engine.now[0]
+    step_blended(blend, 1)
+    for i in range(now.ended):
+        row = engine.ended[i]
+        fresh = note_finished(blend.flight, row)
+        finish_blended(blend, row, engine.rows[row].final - engine.rows[row].prompt, fresh)
+        finished_s[row] = now_s
+    held = (engine.limits.blocks - now.free) * engine.limits.block_tokens
+    note_report(blend.flight, now.running, waiting(engine), held, 1)
+    observe_blended(blend, now.prefill, waiting(engine))
 
 
 @compiled

@@ -1,0 +1,504 @@
+"""The blending scanner in compiled form: what enters next, and how much prefill a step gets.
+
+Two pointers run over the schedule: compute-bound rows from the left, memory-bound rows from the
+right. Symbols: u prompt tokens to compute, p prompt tokens, d answer tokens, x age of an answer,
+F/C seconds to compute a token, W seconds to read the weights.
+
+Memory side: a row enters when the forecast of what the memory side will hold, E + z·sqrt(V) at
+every horizon, stays beside a reserve for the compute side. Compute side: rows enter as far as the
+pace of prefill and the reserve allow. No side waits for the other.
+
+    overlapped engine    pace X = max(lambda·t_m, W)·C/F tokens a step, lambda = remaining compute
+                         seconds / remaining memory seconds
+    sequential engine    X = max(R/1.5S, min(W·C/F, R/0.8S)): R tokens left to compute, S steps that
+                         the memory side still needs; all of the budget once it is done
+    reserve              1.3·X/(u + d)·(d·u + d²/2) + 2X of the class at the left pointer
+
+Everything is known from reports alone, so that a real engine gets the same decisions.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blend.core.kernels.compiled import compiled
+from blend.core.kernels.flight import Flight, enter, next_started
+from blend.core.kernels.survival import (
+    BINS,
+    Beliefs,
+    alive_after,
+    bin_of,
+    estimate_all,
+    expected,
+    learn,
+    residual,
+)
+
+PLAN_STEPS = 32
+ESTIMATE_STEPS = 512
+RETRY_STEPS = 16
+UNPACED = 1 << 30
+LEFT, RIGHT = 0, 1
+
+LEAST_RESERVE, MOST_RESERVE = 0.03, 0.35  # of the memory
+FULL, SAFE = 0.99, 0.97
+
+STATE = np.dtype(
+    [
+        ("left", np.int64),
+        ("right", np.int64),
+        ("step", np.int64),
+        ("planned", np.int64),
+        ("estimated", np.int64),
+        ("retry", np.int64),
+        ("inside", np.int64),
+        ("decoders", np.int64),
+        ("reading", np.float64),
+        ("backlog", np.float64),  # prompt tokens submitted and not computed yet
+        ("pace", np.int64),
+        ("ratio", np.float64),
+        ("memory_steps", np.float64),
+        ("remaining_tokens", np.float64),
+        ("reserve", np.float64),
+        ("peak", np.float64),  # of the memory side, forecast
+        ("used_left", np.float64),
+        ("blocked", np.float64),  # room that the row at the left pointer lacks
+        ("lone", np.bool_),  # all that is left is memory-bound
+    ]
+)
+
+
+class Speed(NamedTuple):
+    """The constants that set the pace; ``spread`` is z."""
+
+    token_s: float
+    read_s: float
+    weights_s: float
+    overlapped: bool
+    spread: float
+    reserved: bool
+
+
+class Blend(NamedTuple):
+    """The state of one scanner; ``state`` has one element."""
+
+    flight: Flight
+    beliefs: Beliefs
+    speed: Speed
+    order: Any
+    uncached: Any  # by position
+    prompt: Any  # by row
+    side: Any
+    since: Any
+    charge: Any  # room that a row of the left side takes
+    place: Any  # in `rows`
+    rows: Any  # inside, in no order
+    waiting: Any  # (c, 6): rows, sums of u, p, and known d, d² and p·d of what has not entered
+    ages: Any  # (c, bins)
+    horizon: Any
+    middle: Any
+    load: Any  # forecast of the memory side at each horizon: mean and variance
+    variance: Any
+    state: Any
+
+
+def new_blend(
+    flight: Flight, beliefs: Beliefs, speed: Speed, *, order: Any, uncached: Any, prompt: Any
+) -> Blend:
+    """Return a scanner that has admitted nothing."""
+    n, classes = len(prompt), len(beliefs.prior)
+    horizon = _horizons(float(max(beliefs.limit.max(initial=1.0), beliefs.known.max(initial=1.0))))
+    middle = horizon.copy()
+    middle[:-1] = 0.5 * (horizon[:-1] + horizon[1:])
+    state = np.zeros(1, STATE)
+    state["right"] = len(order) - 1
+    state["planned"] = -PLAN_STEPS
+    blend = Blend(
+        flight,
+        beliefs,
+        speed,
+        order.astype(np.int64),
+        uncached.astype(np.int64),
+        prompt.astype(np.int64),
+        np.zeros(n, np.int8),
+        np.full(n, -1, np.int64),
+        np.zeros(n),
+        np.zeros(n, np.int32),
+        np.empty(n, np.int32),
+        np.zeros((classes, 6)),
+        np.zeros((classes, BINS)),
+        horizon,
+        middle,
+        np.zeros(len(horizon)),
+        np.zeros(len(horizon)),
+        state,
+    )
+    count_waiting(blend)
+    return blend
+
+
+def _horizons(longest: float) -> Any:
+    grid = [0, 4, 8, 12, 16, 20, 24, 32]
+    while grid[-1] < longest:
+        grid.append(int(grid[-1] * 1.12) + 1)
+    return np.array(grid, np.float64)
+
+
+@compiled
+def count_waiting(blend: Blend) -> None:
+    """Sum up what has not entered, class by class."""
+    for position in range(len(blend.order)):
+        _count(blend, position, 1.0)
+
+
+@compiled
+def _count(blend: Blend, position: int, sign: float) -> None:
+    row = blend.order[position]
+    sums = blend.waiting[blend.beliefs.label[row]]
+    sums[0] += sign
+    sums[1] += sign * blend.uncached[position]
+    sums[2] += sign * blend.prompt[row]
+    length = blend.beliefs.known[row]
+    sums[3] += sign * length
+    sums[4] += sign * length * length
+    sums[5] += sign * length * blend.prompt[row]
+
+
+@compiled
+def _class_work(blend: Blend, one: int) -> tuple[float, float]:
+    """Return the tokens to compute and to read of what has not entered of a class."""
+    sums = blend.waiting[one]
+    if sums[3] > 0.0:
+        return sums[1] + sums[3], sums[5] + sums[4] / 2
+    mean, square = _moments(blend, one)
+    return sums[1] + sums[0] * mean, sums[2] * mean + sums[0] * square / 2
+
+
+@compiled
+def _moments(blend: Blend, one: int) -> tuple[float, float]:
+    """Return E[d] and E[d²] of what has not entered of a class, whose lengths are known or not."""
+    sums = blend.waiting[one]
+    if sums[3] > 0.0:
+        return sums[3] / sums[0], sums[4] / sums[0]
+    return blend.beliefs.moments[one, 0], blend.beliefs.moments[one, 1]
+
+
+@compiled
+def admit_blended(blend: Blend, admitted: Any) -> int:
+    """Put the rows to submit into *admitted* and return how many there are; sets the pace."""
+    state = blend.state[0]
+    if state.step - state.planned >= PLAN_STEPS:
+        _plan(blend)
+    state.pace = _pace(blend)
+    count, right = 0, state.step >= state.retry
+    most = blend.flight.counts[0].max_sequences
+    while state.left <= state.right and state.inside < most:
+        if state.backlog >= state.pace and state.inside:
+            break
+        side = LEFT
+        if right and _right_fits(blend):
+            side = RIGHT
+        elif state.lone and state.inside:
+            break
+        else:
+            right = False
+            if not _left_fits(blend) and state.inside:
+                break
+        admitted[count] = _enter(blend, side)
+        count += 1
+    return count
+
+
+@compiled
+def _enter(blend: Blend, side: int) -> int:
+    state = blend.state[0]
+    position = state.right if side == RIGHT else state.left
+    if side == RIGHT:
+        state.right -= 1
+    else:
+        state.left += 1
+    row, tokens = blend.order[position], blend.uncached[position]
+    _count(blend, position, -1.0)
+    enter(blend.flight, row, tokens)
+    state.backlog += tokens
+    blend.side[row] = side
+    blend.place[row] = state.inside
+    blend.rows[state.inside] = row
+    state.inside += 1
+    if side == LEFT:
+        blend.charge[row] = tokens + expected(blend.beliefs, row)
+        state.used_left += blend.charge[row]
+    else:
+        _forecast(blend, row, float(tokens), 0.0)
+    return row
+
+
+@compiled
+def _fits_now(blend: Blend, tokens: float) -> bool:
+    counts = blend.flight.counts[0]
+    used = counts.kv_tokens + blend.state[0].backlog
+    return used + tokens <= FULL * counts.max_kv_tokens
+
+
+@compiled
+def _right_fits(blend: Blend) -> bool:
+    """Tell whether the row at the right pointer fits beside the reserve at every horizon."""
+    state = blend.state[0]
+    row, tokens = blend.order[state.right], float(blend.uncached[state.right])
+    fits = _fits_now(blend, tokens)
+    memory = blend.flight.counts[0].max_kv_tokens - state.reserve
+    for j in range(len(blend.horizon)):
+        if not fits:
+            break
+        alive = alive_after(blend.beliefs, row, 0.0, blend.horizon[j])
+        if alive < 1e-3:
+            break
+        held = tokens + blend.middle[j]
+        variance = blend.variance[j] + alive * (1.0 - alive) * held * held
+        fits = blend.load[j] + alive * held + blend.speed.spread * np.sqrt(variance) <= memory
+    if not fits:
+        state.retry = state.step + RETRY_STEPS
+    return fits
+
+
+@compiled
+def _left_fits(blend: Blend) -> bool:
+    """Tell whether the row at the left pointer fits into the reserve or what the right leaves."""
+    state = blend.state[0]
+    row, tokens = blend.order[state.left], float(blend.uncached[state.left])
+    if not _fits_now(blend, tokens):
+        return False
+    memory = blend.flight.counts[0].max_kv_tokens
+    needs = tokens + expected(blend.beliefs, row)
+    room = max(state.reserve, SAFE * memory - state.peak)
+    if state.used_left + needs <= room:
+        return True
+    if needs > 0.5 * room:
+        state.blocked = needs + 4096.0
+    return state.used_left < 1.0 and needs < 0.98 * memory
+
+
+@compiled
+def _forecast(blend: Blend, row: int, held: float, age: float) -> None:
+    """Add what a row of the memory side will hold to the forecast."""
+    for j in range(len(blend.horizon)):
+        alive = alive_after(blend.beliefs, row, age, blend.horizon[j])
+        if alive < 1e-3:
+            return
+        tokens = held + blend.middle[j]
+        blend.load[j] += alive * tokens
+        blend.variance[j] += alive * (1.0 - alive) * tokens * tokens
+
+
+@compiled
+def _age(blend: Blend, row: int) -> float:
+    if blend.since[row] < 0:
+        return 0.0
+    return float(blend.state[0].step - blend.since[row])
+
+
+@compiled
+def _plan(blend: Blend) -> None:
+    """Look over all that is inside and all that is left: balance, forecast, reserve."""
+    state = blend.state[0]
+    state.planned = state.step
+    if state.step - state.estimated >= ESTIMATE_STEPS:
+        state.estimated = state.step
+        _estimate(blend)
+    _set_ratio(blend)
+    _set_forecast(blend)
+    if not blend.speed.overlapped:
+        state.memory_steps = _memory_steps(blend)
+    if state.left <= state.right:
+        _set_reserve(blend)
+
+
+@compiled
+def _set_ratio(blend: Blend) -> None:
+    """Set what is left to compute, and its seconds over those left to read the cache."""
+    state = blend.state[0]
+    tokens, reads = state.backlog, 0.0
+    for one in range(len(blend.waiting)):
+        if blend.waiting[one, 0] > 0.0:
+            compute, read = _class_work(blend, one)
+            tokens += compute
+            reads += read
+    for i in range(state.inside):
+        row = blend.rows[i]
+        age = _age(blend, row)
+        rest = residual(blend.beliefs, row, age)
+        tokens += rest
+        # E[d²] of a wide distribution is more than the square of its mean.
+        square = 0.5 if blend.beliefs.known[row] > 0.0 else 0.75
+        reads += rest * (blend.prompt[row] + age) + square * rest * rest
+    state.remaining_tokens = tokens
+    state.ratio = tokens * blend.speed.token_s / max(reads * blend.speed.read_s, 1e-9)
+
+
+@compiled
+def _set_forecast(blend: Blend) -> None:
+    """Set what the memory side will hold at each horizon, and its peak."""
+    state = blend.state[0]
+    blend.load[:] = 0.0
+    blend.variance[:] = 0.0
+    for i in range(state.inside):
+        row = blend.rows[i]
+        if blend.side[row] == RIGHT:
+            age = _age(blend, row)
+            _forecast(blend, row, blend.flight.tokens[row] + age, age)
+    state.peak = 0.0
+    for j in range(len(blend.horizon)):
+        held = blend.load[j] + blend.speed.spread * np.sqrt(blend.variance[j])
+        state.peak = max(state.peak, held)
+
+
+@compiled
+def _estimate(blend: Blend) -> None:
+    blend.ages[:] = blend.beliefs.censored
+    for i in range(blend.state[0].inside):
+        row = blend.rows[i]
+        if blend.since[row] >= 0:
+            blend.ages[blend.beliefs.label[row], bin_of(_age(blend, row))] += 1.0
+    estimate_all(blend.beliefs, blend.ages)
+
+
+@compiled
+def _memory_bound(blend: Blend, one: int) -> bool:
+    compute, read = _class_work(blend, one)
+    density = compute * blend.speed.token_s / max(read * blend.speed.read_s, 1e-12)
+    return density < min(blend.state[0].ratio, 1.0)
+
+
+@compiled
+def _memory_steps(blend: Blend) -> float:
+    """Return the steps that the memory side still needs: its tokens held, or its last answer."""
+    held, longest = 0.0, _last_inside(blend)
+    for one in range(len(blend.waiting)):
+        if blend.waiting[one, 0] > 0.0 and _memory_bound(blend, one):
+            held += _class_work(blend, one)[1]
+            longest = max(longest, _last_waiting(blend, one))
+    for i in range(blend.state[0].inside):
+        row = blend.rows[i]
+        if blend.side[row] == RIGHT:
+            age = _age(blend, row)
+            rest = residual(blend.beliefs, row, age)
+            held += rest * (blend.flight.tokens[row] + age) + 0.5 * rest * rest
+    memory = blend.flight.counts[0].max_kv_tokens - blend.state[0].reserve
+    return max(held / (0.9 * memory), longest)
+
+
+@compiled
+def _last_inside(blend: Blend) -> float:
+    """Return the last step at which half an answer of the memory side is expected to go on."""
+    longest = 0.0
+    for j in range(len(blend.horizon)):
+        alive = 0.0
+        for i in range(blend.state[0].inside):
+            row = blend.rows[i]
+            if blend.side[row] == RIGHT:
+                alive += alive_after(blend.beliefs, row, _age(blend, row), blend.horizon[j])
+        if alive < 0.5:
+            break
+        longest = blend.horizon[j]
+    return longest
+
+
+@compiled
+def _last_waiting(blend: Blend, one: int) -> float:
+    """Return the last step at which half an answer of a class that has not begun is expected."""
+    count, longest = blend.waiting[one, 0], 0.0
+    if blend.waiting[one, 3] > 0.0:
+        return blend.waiting[one, 3] / count
+    for j in range(len(blend.horizon)):
+        b = bin_of(blend.horizon[j])
+        if count * blend.beliefs.survival[one, b] < 0.5:
+            break
+        longest = blend.horizon[j]
+    return longest
+
+
+@compiled
+def _set_reserve(blend: Blend) -> None:
+    state, speed = blend.state[0], blend.speed
+    # Of the class, never of the row at the pointer, which may be a giant.
+    one = blend.beliefs.label[blend.order[state.left]]
+    uncached = blend.waiting[one, 1] / blend.waiting[one, 0]
+    length, square = _moments(blend, one)
+    memory = blend.flight.counts[0].max_kv_tokens
+    pace = min(_target(blend), float(blend.flight.counts[0].step_tokens))
+    held = length * uncached + square / 2
+    reserve = 1.3 * pace / (uncached + length) * held + 2.0 * pace
+    reserve = min(max(reserve, LEAST_RESERVE * memory), MOST_RESERVE * memory)
+    if state.blocked > 0.0:
+        reserve = max(reserve, min(state.blocked, 0.9 * memory))
+    state.blocked = 0.0
+    compute, read = _class_work(blend, one)
+    density = compute * speed.token_s / max(read * speed.read_s, 1e-12)
+    state.lone = density < 1.15 * state.ratio and state.ratio < 0.5
+    state.reserve = 0.0 if state.lone or not speed.reserved else reserve
+
+
+@compiled
+def _target(blend: Blend) -> float:
+    """Return the tokens that the next step should compute, decodes included."""
+    state, speed = blend.state[0], blend.speed
+    free = speed.weights_s / speed.token_s
+    if speed.overlapped:
+        return max(state.ratio * state.reading * speed.read_s / speed.token_s, free)
+    if state.memory_steps < 1.0:
+        return float(UNPACED)
+    tokens, steps = state.remaining_tokens, state.memory_steps
+    return max(tokens / (1.5 * steps), min(free, tokens / (0.8 * steps)))
+
+
+@compiled
+def _pace(blend: Blend) -> int:
+    """Return the prompt tokens that the next step should compute."""
+    state = blend.state[0]
+    if state.left > state.right or state.lone:
+        return UNPACED
+    most = blend.flight.counts[0].step_tokens - state.decoders
+    return int(max(min(_target(blend) - state.decoders, float(most)), 1.0))
+
+
+@compiled
+def finish_blended(blend: Blend, row: int, tokens: int, fresh: bool) -> None:
+    """Take in that a row has ended; *fresh* if it was never seen to start."""
+    state = blend.state[0]
+    state.inside -= 1
+    last = blend.rows[state.inside]
+    blend.rows[blend.place[row]] = last
+    blend.place[last] = blend.place[row]
+    if not fresh:
+        state.decoders -= 1
+        state.reading -= blend.prompt[row] + _age(blend, row)
+    if blend.side[row] == LEFT:
+        state.used_left -= blend.charge[row]
+    else:
+        state.retry = 0
+    if tokens > 0:
+        learn(blend.beliefs, row, float(tokens))
+
+
+@compiled
+def step_blended(blend: Blend, steps: int) -> None:
+    """Take in that the engine has taken steps, before what they have moved."""
+    state = blend.state[0]
+    state.step += steps
+    state.reading += float(state.decoders) * steps
+
+
+@compiled
+def observe_blended(blend: Blend, prefill_tokens: int, waiting: int) -> None:
+    """Take in the rest of a report; its finished rows have been noted before."""
+    state = blend.state[0]
+    row = next_started(blend.flight)
+    while row >= 0:
+        blend.since[row] = state.step
+        state.decoders += 1
+        state.reading += blend.prompt[row]
+        row = next_started(blend.flight)
+    state.backlog = max(state.backlog - prefill_tokens, 0.0)
+    if waiting == 0 and prefill_tokens < state.pace:
+        # It could have computed more, so nothing is left to compute.
+        state.backlog = 0.0

@@ -1,0 +1,96 @@
+"""The guard keeps the fastest candidate, and the file order where nothing is faster."""
+
+import numpy as np
+import pytest
+
+from blend.core.blending import blended_schedule
+from blend.core.classes import find_classes
+from blend.core.engine_model import engine_model
+from blend.core.guard import candidates_of, choose, draw_lengths
+from blend.core.hardware import hardware_preset, model_preset
+from blend.core.simulate import simulate
+from blend.core.tree import build_tree
+from tests.prompt_sets import prompts_of
+from tests.test_blending import classes_of, mixed_job
+
+ON = {"hardware": hardware_preset("a100-80g"), "model": model_preset("llama-3-8b")}
+
+
+@pytest.mark.parametrize("mode", ["overlapped", "sequential"])
+def test_the_chosen_way_is_as_fast_as_the_best_candidate_really_is(mode) -> None:
+    prompts, lengths = mixed_job()
+    tree = build_tree(prompts)
+    classes = classes_of(prompts, tree, lengths)
+    engine = engine_model(**ON, mode=mode, step_tokens=2048)
+    schedules = candidates_of(tree, classes, engine)
+    choice = choose(tree, classes, engine, schedules, draws=2)
+    took = {
+        name: simulate(tree, one, output_tokens=lengths, engine=engine).seconds
+        for name, one in schedules.items()
+    }
+    kept = simulate(tree, choice.schedule, output_tokens=lengths, engine=engine).seconds
+
+    assert kept <= 1.03 * min(took.values())
+    assert kept < took["fcfs"]
+    assert len(choice.candidates) == len(schedules)
+    seconds = [one.seconds for one in choice.candidates]
+    assert seconds == sorted(seconds)
+    assert all(one.low_s <= one.seconds <= one.high_s for one in choice.candidates)
+
+
+def test_the_file_order_stays_where_nothing_is_faster() -> None:
+    prompts = prompts_of([[row] * 20 for row in range(200)], max_tokens=4)
+    tree = build_tree(prompts)
+    classes = find_classes(tree, prompts.max_tokens)
+    engine = engine_model(**ON)
+
+    assert (
+        choose(tree, classes, engine, candidates_of(tree, classes, engine)).schedule.policy
+        == "fcfs"
+    )
+
+
+def test_nothing_more_is_simulated_than_is_wanted() -> None:
+    prompts, lengths = mixed_job(300)
+    tree = build_tree(prompts)
+    classes = classes_of(prompts, tree, lengths)
+    engine = engine_model(**ON)
+    choice = choose(
+        tree, classes, engine, candidates_of(tree, classes, engine), wanted=lambda: False
+    )
+
+    assert [one.name for one in choice.candidates] == ["fcfs"]
+
+
+def test_drawn_lengths_are_like_the_sample_and_known_ones_are_kept() -> None:
+    prompts, lengths = mixed_job()
+    tree = build_tree(prompts)
+    classes = classes_of(prompts, tree, lengths)
+    drawn = draw_lengths(classes, np.random.default_rng(3))
+
+    for one in range(len(classes)):
+        of_class = classes.label == one
+        assert np.median(drawn[of_class]) == pytest.approx(
+            np.median(lengths[of_class]), rel=0.5, abs=1
+        )
+    tiny = find_classes(tree, np.full(len(tree), 3, np.int32))
+    assert set(draw_lengths(tiny, np.random.default_rng(3)).tolist()) == {3}
+
+
+def test_the_same_seed_draws_and_orders_the_same() -> None:
+    prompts, lengths = mixed_job(500)
+    tree = build_tree(prompts)
+    classes = classes_of(prompts, tree, lengths)
+    engine = engine_model(**ON, mode="overlapped")
+    runs = [
+        simulate(
+            tree,
+            blended_schedule(tree, classes, **ON, mode="overlapped", seed=4),
+            output_tokens=draw_lengths(classes, np.random.default_rng(4)),
+            engine=engine,
+        )
+        for _ in range(2)
+    ]
+
+    assert runs[0].seconds == runs[1].seconds
+    assert runs[0].finished_s.tolist() == runs[1].finished_s.tolist()
