@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.traces import Ints
+from blend.core.planning.tree import Tree, build_tree, tree_of
 from blend.core.prompts import Prompts
-from blend.core.tree import Tree, build_tree, tree_of
 
 BLOCK_TOKENS = 512
 

@@ -20,8 +20,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from blend.core.cost import comp_s, mem_s
-from blend.core.hardware import hardware_preset, model_preset
+from blend.core.planning.cost import comp_s, mem_s
+from blend.core.planning.hardware import hardware_preset, model_preset
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

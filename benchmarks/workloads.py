@@ -25,9 +25,9 @@ from benchmarks.traces import (
     density_of,
     draw,
 )
-from blend.core.cost import comp_s, mem_s
+from blend.core.planning.cost import comp_s, mem_s
+from blend.core.planning.tree import Tree, tree_of
 from blend.core.prompts import Prompts
-from blend.core.tree import Tree, tree_of
 
 # Density and sharing of the traces of Table 2, and the axes of the grids (Figs. 11, 13, 14, 15).
 TABLE_2 = {"trace 1": (1.4, 0.35), "trace 2": (0.9, 0.35), "trace 3": (1.4, 0.05),

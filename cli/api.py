@@ -14,17 +14,17 @@ import numpy as np
 import orjson
 
 from blend.cli.job_plan import digests_of
-from blend.core import executor
-from blend.core.classes import Mode
-from blend.core.engine_model import engine_model
 from blend.core.engines import Capacity, Engine, EngineDiedError, StepReport
-from blend.core.hardware import Hardware, ModelShape
-from blend.core.lengths import Observations, choose_sample
-from blend.core.plan import BY_CLASS, Plan, make_plan
+from blend.core.planning.classes import Mode
+from blend.core.planning.engine_model import engine_model
+from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.lengths import Observations, choose_sample
+from blend.core.planning.plan import BY_CLASS, Plan, make_plan
+from blend.core.planning.tree import Tree
 from blend.core.prompts import Prompts
-from blend.core.scan import open_scanner
+from blend.core.running import executor
+from blend.core.running.scan import open_scanner
 from blend.core.schedule import Policy, PolicyChoice, Schedule
-from blend.core.tree import Tree
 from blend.store.job import Job, Outcome, PlanRecord, Purpose
 from blend.store.recorder import Recorder
 from blend.store.timeline import Timeline
@@ -163,7 +163,7 @@ def _guarded_plan(
     observations: Observations,
     capacity: Capacity | None,
 ) -> Plan:
-    from blend.core.guard import guarded_plan  # numba is slow to import
+    from blend.core.planning.guard import guarded_plan  # numba is slow to import
 
     engine = engine_model(options.hardware, options.model, mode=options.mode)
     if capacity is not None:

@@ -11,11 +11,11 @@ from blend.cli.console import counted, inert, out, print_json
 from blend.cli.inputs import expand_inputs
 from blend.cli.options import JsonOption
 from blend.cli.rejections import RejectionTally, print_notes, shown_source
-from blend.core.decompress import decompressed
-from blend.core.draft import Draft, Note, Rejection
 from blend.core.errors import SOME_FAILED
-from blend.core.lines import MAX_LINE_BYTES, open_lines
-from blend.core.validate import duplicate, parse_line
+from blend.core.input.decompress import decompressed
+from blend.core.input.draft import Draft, Note, Rejection
+from blend.core.input.lines import MAX_LINE_BYTES, open_lines
+from blend.core.input.validate import duplicate, parse_line
 from blend.store.seen_ids import SeenIds
 
 InputsArgument = Annotated[

@@ -15,10 +15,10 @@ from blend.cli.job_model import (
 )
 from blend.cli.options import EngineOptions, whole_number
 from blend.cli.server import open_server
-from blend.core.engine_model import EngineModel
 from blend.core.engines import Capacity, Engine
 from blend.core.errors import MISMATCH, BlendError
-from blend.core.hardware import ModelShape, hardware_preset, kv_capacity_tokens
+from blend.core.planning.engine_model import EngineModel
+from blend.core.planning.hardware import ModelShape, hardware_preset, kv_capacity_tokens
 from blend.store.job import Job
 
 SIM_HARDWARE = "a100-80g"

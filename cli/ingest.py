@@ -36,8 +36,8 @@ from blend.cli.rejections import RejectionTally, print_notes
 from blend.cli.sharing import opened_sketch, save_sketch
 from blend.cli.survey import Survey, SurveyRules, survey
 from blend.core.errors import SOME_FAILED, USAGE, BlendError
-from blend.core.lines import MAX_LINE_BYTES
-from blend.core.tokenizer import Tokenizer
+from blend.core.input.lines import MAX_LINE_BYTES
+from blend.core.rendering.tokenizer import Tokenizer
 from blend.store.job import Job, Source
 
 # What a killed ingest did not save of the sketch is read back from the job.

@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from blend.core.decompress import decompressed
 from blend.core.errors import BlendError
+from blend.core.input.decompress import decompressed
 from blend.core.utf8 import as_utf8
 
 STDIN = "stdin"

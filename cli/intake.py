@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from blend.cli.input_files import InputFile
 from blend.cli.survey import refused_line
-from blend.core.decompress import decompressed
-from blend.core.draft import Draft, Rejection
-from blend.core.lines import RawLine, open_lines
-from blend.core.tokenizer import Tokenizer
-from blend.core.tokens import Rendered, render
-from blend.core.validate import duplicate, output_tokens, parse_line, too_long
+from blend.core.input.decompress import decompressed
+from blend.core.input.draft import Draft, Rejection
+from blend.core.input.lines import RawLine, open_lines
+from blend.core.input.validate import duplicate, output_tokens, parse_line, too_long
+from blend.core.rendering.tokenizer import Tokenizer
+from blend.core.rendering.tokens import Rendered, render
 from blend.store.job import Job, NewRow, Source
 
 OnDuplicate = Literal["reject", "rename"]

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from blend.core.errors import MISMATCH, BlendError
-from blend.core.hardware import ModelShape, model_shape
-from blend.core.template import template_fault
-from blend.core.tokenizer import Tokenizer, load_tokenizer
+from blend.core.planning.hardware import ModelShape, model_shape
+from blend.core.rendering.template import template_fault
+from blend.core.rendering.tokenizer import Tokenizer, load_tokenizer
 from blend.store.job import Job
 
 

@@ -2,7 +2,12 @@
 
 import subprocess
 
-from blend.core.hardware import DEFAULT_HARDWARE, Hardware, hardware_for_gpu, hardware_preset
+from blend.core.planning.hardware import (
+    DEFAULT_HARDWARE,
+    Hardware,
+    hardware_for_gpu,
+    hardware_preset,
+)
 
 
 def gpu_name() -> str | None:

@@ -14,10 +14,10 @@ from blend.cli.machine import this_hardware
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
 from blend.cli.session import Session, opened_session, run_watched
 from blend.core.errors import RESUMABLE
-from blend.core.plan import Plan
+from blend.core.planning.plan import Plan
+from blend.core.planning.tree import Tree, build_tree
 from blend.core.prompts import Prompts
 from blend.core.schedule import PolicyChoice
-from blend.core.tree import Tree, build_tree
 from blend.store.job import Job
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blend.cli.console import counted, err, inert
-from blend.core.draft import Note, Reason, Rejection
+from blend.core.input.draft import Note, Reason, Rejection
 from blend.core.utf8 import as_utf8
 
 _SHOWN_OF_A_REASON = 20

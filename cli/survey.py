@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from blend.cli.input_files import InputFile
 from blend.cli.reading import reading_progress
 from blend.cli.rejections import RejectionTally, place
-from blend.core.decompress import decompressed
-from blend.core.draft import Draft, Note, Rejection
 from blend.core.errors import SOME_FAILED, BlendError
-from blend.core.lines import open_lines
-from blend.core.validate import duplicate, parse_line
+from blend.core.input.decompress import decompressed
+from blend.core.input.draft import Draft, Note, Rejection
+from blend.core.input.lines import open_lines
+from blend.core.input.validate import duplicate, parse_line
 from blend.store.seen_ids import SeenIds
 
 _MODELS_KEPT = 20

@@ -6,7 +6,7 @@ A line depends only on the row and its answer, so that exporting twice gives the
 import orjson
 
 from blend.core.completion import Completion
-from blend.core.draft import Rejection
+from blend.core.input.draft import Rejection
 
 
 def result_line(custom_id: str, completion: Completion) -> bytes:

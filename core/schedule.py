@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from blend.core.classes import Blending
+from blend.core.planning.classes import Blending
 
 Policy = Literal["paper", "blend", "memory-first", "dfs", "fcfs", "random"]
 POLICIES: tuple[Policy, ...] = ("paper", "blend", "memory-first", "dfs", "fcfs", "random")

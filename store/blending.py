@@ -6,7 +6,7 @@ from dataclasses import fields
 import numpy as np
 import orjson
 
-from blend.core.classes import Blending, LengthClasses
+from blend.core.planning.classes import Blending, LengthClasses
 
 KEY = "blending"
 

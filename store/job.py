@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blend.core.completion import Completion
-from blend.core.draft import Rejection
+from blend.core.input.draft import Rejection
 from blend.core.prompts import Prompts
 from blend.core.request import Request
 from blend.core.schedule import Schedule

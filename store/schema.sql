@@ -72,7 +72,7 @@ CREATE TABLE plans (
 ) STRICT;
 
 -- The order of the latest plan. `side`: 0 = left, compute-bound; 1 = right, memory-bound.
--- `length_source` is the code of the estimate's origin in blend.core.lengths.
+-- `length_source` is the code of the estimate's origin in blend.core.planning.lengths.
 CREATE TABLE schedule (
     plan INTEGER NOT NULL REFERENCES plans,
     position INTEGER NOT NULL CHECK (position >= 0),

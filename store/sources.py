@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from blend.core.draft import Reason, Rejection
+from blend.core.input.draft import Reason, Rejection
 from blend.core.utf8 import as_utf8
 from blend.store.database import Database
 from blend.store.records import NewRow, RejectedGroup, Source

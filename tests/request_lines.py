@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from blend.core.draft import Draft, Rejection
-from blend.core.lines import RawLine
-from blend.core.validate import parse_line
+from blend.core.input.draft import Draft, Rejection
+from blend.core.input.lines import RawLine
+from blend.core.input.validate import parse_line
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 COMPLETION: dict[str, Any] = {"model": "m", "prompt": "once"}

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from blend.core.classes import Blending, LengthClasses
 from blend.core.engines import Capacity
+from blend.core.planning.classes import Blending, LengthClasses
 from blend.core.request import Request
-from blend.core.scan import Scanner, open_scanner
+from blend.core.running.scan import Scanner, open_scanner
 from blend.core.schedule import LEFT, RIGHT, Policy, Schedule
 
 

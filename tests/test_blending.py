@@ -5,16 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blend.core.blending import blended_schedule, memory_first_schedule, shuffled_places
-from blend.core.classes import LengthClasses, find_classes
-from blend.core.engine_model import engine_model
-from blend.core.hardware import hardware_preset, model_preset
-from blend.core.lengths import Observations, choose_sample
+from blend.core.planning.blending import blended_schedule, memory_first_schedule, shuffled_places
+from blend.core.planning.classes import LengthClasses, find_classes
+from blend.core.planning.engine_model import engine_model
+from blend.core.planning.hardware import hardware_preset, model_preset
+from blend.core.planning.lengths import Observations, choose_sample
+from blend.core.planning.simulate import simulate
+from blend.core.planning.tree import Tree, build_tree, uncached_tokens
 from blend.core.prompts import Prompts
 from blend.core.schedule import LEFT, Schedule
-from blend.core.simulate import simulate
-from blend.core.tree import Tree, build_tree, uncached_tokens
 from tests.prompt_sets import prompts_of, shared_prefixes, token_lists
+
+# Compiling the kernels takes half a minute where that has not been done.
+pytestmark = pytest.mark.slow
 
 ON = {"hardware": hardware_preset("a100-80g"), "model": model_preset("llama-3-8b")}
 

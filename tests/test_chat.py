@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from blend.core.chat import conversation, developer_as_system, template_arguments, tools
+from blend.core.rendering.chat import conversation, developer_as_system, template_arguments, tools
 
 USER = {"role": "user", "content": "hi"}
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from blend.core.cost import (
+from blend.core.planning.cost import (
     comp_s,
     decode_comp_s,
     mem_s,
@@ -9,7 +9,7 @@ from blend.core.cost import (
     set_density,
     weights_s,
 )
-from blend.core.hardware import Hardware, ModelShape
+from blend.core.planning.hardware import Hardware, ModelShape
 
 HARDWARE = Hardware("card", flops=1e12, bandwidth_bytes_s=1e11, memory_bytes=1e10)
 MODEL = ModelShape(

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from blend.core.draft import Rejection
-from blend.core.lines import RawLine
-from blend.core.validate import parse_line
+from blend.core.input.draft import Rejection
+from blend.core.input.lines import RawLine
+from blend.core.input.validate import parse_line
 from tests.request_lines import judged, outer, rejected
 
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blend.core.dual_scan import DualScanner, partition
 from blend.core.engines import Capacity
 from blend.core.engines.sim import SimEngine
-from blend.core.executor import run
 from blend.core.request import Request
+from blend.core.running.dual_scan import DualScanner, partition
+from blend.core.running.executor import run
 from blend.core.schedule import Schedule
 from tests.small_jobs import capacity, request, scanner_of, schedule, step_s
 

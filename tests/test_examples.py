@@ -7,9 +7,9 @@ from pathlib import Path
 
 import orjson
 
-from blend.core.draft import Draft
-from blend.core.lines import open_lines
-from blend.core.validate import parse_line
+from blend.core.input.draft import Draft
+from blend.core.input.lines import open_lines
+from blend.core.input.validate import parse_line
 
 ROOT = Path(__file__).parent.parent
 REQUESTS = ROOT / "examples" / "requests.jsonl"

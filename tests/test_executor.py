@@ -7,9 +7,9 @@ import pytest
 
 from blend.core.engines import EngineDiedError, StepReport
 from blend.core.engines.sim import SimEngine
-from blend.core.executor import run
 from blend.core.request import Request
-from blend.core.scan import OrderScanner
+from blend.core.running.executor import run
+from blend.core.running.scan import OrderScanner
 from tests.small_jobs import capacity, grouped, schedule, step_s
 
 REQUESTS = grouped(8, size=5, shared=32, own=16, max_tokens=12)

@@ -3,15 +3,18 @@
 import numpy as np
 import pytest
 
-from blend.core.blending import blended_schedule
-from blend.core.classes import find_classes
-from blend.core.engine_model import engine_model
-from blend.core.guard import candidates_of, choose, draw_lengths
-from blend.core.hardware import hardware_preset, model_preset
-from blend.core.simulate import simulate
-from blend.core.tree import build_tree
+from blend.core.planning.blending import blended_schedule
+from blend.core.planning.classes import find_classes
+from blend.core.planning.engine_model import engine_model
+from blend.core.planning.guard import candidates_of, choose, draw_lengths
+from blend.core.planning.hardware import hardware_preset, model_preset
+from blend.core.planning.simulate import simulate
+from blend.core.planning.tree import build_tree
 from tests.prompt_sets import prompts_of
 from tests.test_blending import classes_of, mixed_job
+
+# Compiling the kernels takes half a minute where that has not been done.
+pytestmark = pytest.mark.slow
 
 ON = {"hardware": hardware_preset("a100-80g"), "model": model_preset("llama-3-8b")}
 

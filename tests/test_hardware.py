@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from blend.core.errors import BlendError
-from blend.core.hardware import (
+from blend.core.planning.hardware import (
     DEFAULT_HARDWARE,
     Hardware,
     ModelShape,

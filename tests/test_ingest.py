@@ -16,7 +16,7 @@ import zstandard
 from blend.cli.app import main
 from blend.cli.intake import BATCH_BYTES, batches
 from blend.cli.sharing import opened_sketch
-from blend.core.lines import RawLine
+from blend.core.input.lines import RawLine
 from blend.core.sharing_sketch import SharingSketch
 from blend.store.job import Job
 from tests.batch_files import chat, completion, write_requests
@@ -367,6 +367,7 @@ sys.exit("never ended")
 """
 
 
+@pytest.mark.slow
 def test_an_ingest_killed_anywhere_goes_on_and_calls_no_row_of_its_own_a_duplicate(
     tmp_path: Path, model: str
 ) -> None:

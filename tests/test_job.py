@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blend.core.draft import Rejection
+from blend.core.input.draft import Rejection
 from blend.store.job import Job, NewRow
 from tests.filled_job import filled_job, new_row
 

@@ -7,7 +7,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blend.core.json_span import elements, locate, members, value_end
+from blend.core.input.json_span import elements, locate, members, value_end
 
 VALUES = st.recursive(
     st.none()

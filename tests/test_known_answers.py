@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blend.core.cost import comp_s, mem_s, set_density
-from blend.core.hardware import hardware_preset, model_preset
-from blend.core.tree import build_tree
+from blend.core.planning.cost import comp_s, mem_s, set_density
+from blend.core.planning.hardware import hardware_preset, model_preset
+from blend.core.planning.tree import build_tree
 from tests.prompt_sets import prompts_of, shared_prefixes
 
 ON = {"hardware": hardware_preset("a100-80g"), "model": model_preset("llama-3-8b")}

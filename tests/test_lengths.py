@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blend.core.lengths import (
+from blend.core.planning.lengths import (
     OBSERVED,
     PRIOR,
     SIBLING,
@@ -13,7 +13,7 @@ from blend.core.lengths import (
     estimate,
     prior_tokens,
 )
-from blend.core.tree import build_tree
+from blend.core.planning.tree import build_tree
 from tests.prompt_sets import prompts_of, shared_prefixes, token_lists
 
 

@@ -10,9 +10,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blend.core.decompress import decompressed
 from blend.core.errors import BlendError
-from blend.core.lines import open_lines
+from blend.core.input.decompress import decompressed
+from blend.core.input.lines import open_lines
 
 
 def texts(content: bytes, **options: int) -> list[bytes | None]:

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blend.core.engine_model import MODES, EngineModel, Mode
 from blend.core.engines import Capacity
-from blend.core.hardware import Hardware, ModelShape
-from blend.core.optimum import (
+from blend.core.planning.engine_model import MODES, EngineModel, Mode
+from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.optimum import (
     Work,
     bound_s,
     fewest_steps,
@@ -16,7 +16,7 @@ from blend.core.optimum import (
     sequential_bound_s,
     work_of,
 )
-from blend.core.tree import build_tree
+from blend.core.planning.tree import build_tree
 from tests.prompt_sets import Trie, prompts_of, token_lists
 
 HARDWARE = Hardware("card", flops=1e6, bandwidth_bytes_s=1e3, memory_bytes=1e6)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blend.core.hardware import hardware_preset, kv_capacity_tokens, model_preset
-from blend.core.lengths import Observations
-from blend.core.plan import Plan, make_plan
+from blend.core.planning.hardware import hardware_preset, kv_capacity_tokens, model_preset
+from blend.core.planning.lengths import Observations
+from blend.core.planning.plan import Plan, make_plan
 from blend.core.prompts import Prompts
 from blend.core.schedule import LEFT, POLICIES, Policy
 from tests.prompt_sets import computed_in_order, prompts_of, shared_prefixes, token_lists

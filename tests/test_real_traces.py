@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.real_traces import BLOCK_TOKENS, read_trace
-from blend.core.tree import build_tree
+from blend.core.planning.tree import build_tree
 from tests.prompt_sets import prompts_of, shared_prefixes
 
 TRACES = Path(__file__).parent.parent.parent / "shared" / "traces"

@@ -3,14 +3,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blend.core.demand import Demand, demand_of, fair_comp_s, leaf_seconds, subtree_seconds
-from blend.core.hardware import hardware_preset, model_preset
-from blend.core.lengths import Lengths
-from blend.core.merge import LARGEST_SHARE, merged_density, node_starts
+from blend.core.planning.demand import Demand, demand_of, fair_comp_s, leaf_seconds, subtree_seconds
+from blend.core.planning.hardware import hardware_preset, model_preset
+from blend.core.planning.lengths import Lengths
+from blend.core.planning.merge import LARGEST_SHARE, merged_density, node_starts
+from blend.core.planning.reorder import reorder, sort_layers
+from blend.core.planning.split import split_outliers
+from blend.core.planning.tree import Tree, build_tree, tree_of
 from blend.core.prompts import Prompts
-from blend.core.reorder import reorder, sort_layers
-from blend.core.split import split_outliers
-from blend.core.tree import Tree, build_tree, tree_of
 from tests.prompt_sets import prompts_of, shared_prefixes, token_lists
 from tests.test_tree import assert_is_a_tree, common_prefix
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blend.core.completion import Completion
-from blend.core.draft import Rejection
+from blend.core.input.draft import Rejection
 from blend.core.results import rejected_line, result_line
 
 BODIES = st.dictionaries(st.text(), st.text() | st.integers(0, 2**63) | st.none())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from blend.cli.app import main
-from blend.core.in_flight import WAITING_SEQUENCES
+from blend.core.running.in_flight import WAITING_SEQUENCES
 from blend.store.job import Job
 from tests.batch_files import chat, completion, read_lines
 from tests.blend_process import (

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from blend.core.engines import Capacity, StepReport
 from blend.core.engines.sim import SimEngine
 from blend.core.engines.sim_answers import hashed_length
-from blend.core.executor import run
-from blend.core.in_flight import WAITING_SEQUENCES
 from blend.core.request import Request
+from blend.core.running.executor import run
+from blend.core.running.in_flight import WAITING_SEQUENCES
 from blend.core.schedule import POLICIES, Policy, Schedule
 from tests.small_jobs import capacity, grouped, request, scanner_of, schedule, step_s
 

@@ -5,17 +5,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from blend.core.engine_model import MODES, EngineModel
 from blend.core.engines import StepReport
 from blend.core.engines.sim import SimEngine
-from blend.core.executor import run
-from blend.core.hardware import hardware_preset, model_preset
+from blend.core.planning.engine_model import MODES, EngineModel
+from blend.core.planning.hardware import hardware_preset, model_preset
+from blend.core.planning.simulate import Simulated, simulate
+from blend.core.planning.tree import build_tree
 from blend.core.request import Request
+from blend.core.running.executor import run
 from blend.core.schedule import Policy, Schedule
-from blend.core.simulate import Simulated, simulate
-from blend.core.tree import build_tree
 from tests.prompt_sets import prompts_of
 from tests.small_jobs import capacity, request, scanner_of, schedule
+
+# Compiling the kernels takes half a minute where that has not been done.
+pytestmark = pytest.mark.slow
 
 DEVICE, MODEL = hardware_preset("a100-80g"), model_preset("llama-3-8b")
 

@@ -81,6 +81,7 @@ def test_every_policy_schedules_every_row_once(job: Path, policy: str) -> None:
     assert sorted(schedule.order.tolist()) == list(range(ROWS))
 
 
+@pytest.mark.slow  # compiles the kernels where that has not been done
 @pytest.mark.parametrize("policy", ["blend", "memory-first", "auto"])
 def test_policies_that_need_classes_sample_plan_and_execute(job: Path, policy: str) -> None:
     assert main(["plan", str(job), "--policy", policy, "--engine", "sim"]) == 0

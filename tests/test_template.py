@@ -2,7 +2,7 @@
 
 import pytest
 
-from blend.core.template import read_template, reads_parts
+from blend.core.rendering.template import read_template, reads_parts
 
 LOOP = "{% for message in messages %}INNER{% endfor %}"
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from blend.core.errors import BlendError
-from blend.core.hub_errors import explanation
-from blend.core.tokenizer import context_tokens, load_tokenizer, takes_media
+from blend.core.rendering.hub_errors import explanation
+from blend.core.rendering.tokenizer import context_tokens, load_tokenizer, takes_media
 from tests.chat_models import with_config, with_template
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from blend.core.draft import Rejection
-from blend.core.tokenizer import Tokenizer, load_tokenizer
-from blend.core.tokens import PIECE_CHARACTERS, Rendered, render
+from blend.core.input.draft import Rejection
+from blend.core.rendering.tokenizer import Tokenizer, load_tokenizer
+from blend.core.rendering.tokens import PIECE_CHARACTERS, Rendered, render
 from tests.chat_models import with_template
 from tests.request_lines import accepted, chat, completion
 

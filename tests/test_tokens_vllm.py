@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from blend.core.template import reads_parts
-from blend.core.tokenizer import load_tokenizer
-from blend.core.tokens import Rendered, render
+from blend.core.rendering.template import reads_parts
+from blend.core.rendering.tokenizer import load_tokenizer
+from blend.core.rendering.tokens import Rendered, render
 from tests.chat_models import with_template
 from tests.request_lines import accepted, chat, completion
 

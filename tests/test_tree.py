@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blend.core.tree import ROOT, Tree, build_tree, tree_of, uncached_tokens
+from blend.core.planning.tree import ROOT, Tree, build_tree, tree_of, uncached_tokens
 from tests.prompt_sets import Trie, computed_in_order, prompts_of, token_lists
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blend.core.validate import duplicate, output_tokens, too_long
+from blend.core.input.validate import duplicate, output_tokens, too_long
 from tests.request_lines import CHAT, COMPLETION, accepted, chat, judged, outer, rejected, without
 
 

@@ -15,7 +15,7 @@ from benchmarks.workloads import (
     one_trace,
     table_2,
 )
-from blend.core.tree import build_tree
+from blend.core.planning.tree import build_tree
 
 NAMES = tuple(TRACES)
 

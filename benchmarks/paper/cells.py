@@ -13,14 +13,14 @@ import numpy as np
 
 from benchmarks.traces import PAPER_HARDWARE, TraceName
 from benchmarks.workloads import Workload, mixture
-from blend.core.engine_model import EngineModel, Mode, engine_model
-from blend.core.hardware import Hardware, model_preset
-from blend.core.lengths import Observations, choose_sample
-from blend.core.optimum import bound_s, practical_optimum_s, work_of
-from blend.core.plan import make_plan
+from blend.core.planning.engine_model import EngineModel, Mode, engine_model
+from blend.core.planning.hardware import Hardware, model_preset
+from blend.core.planning.lengths import Observations, choose_sample
+from blend.core.planning.optimum import bound_s, practical_optimum_s, work_of
+from blend.core.planning.plan import make_plan
+from blend.core.planning.simulate import Simulated, simulate
+from blend.core.planning.tree import Tree
 from blend.core.schedule import POLICIES, Policy
-from blend.core.simulate import Simulated, simulate
-from blend.core.tree import Tree
 
 System = Literal["vllm-dfs", "nanoflow-dfs", "nanoflow-balance", "paper", "blend"]
 SYSTEMS: tuple[System, ...] = get_args(System)

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from blend.core.completion import Completion
-from blend.core.json_span import members
+from blend.core.input.json_span import members
 from blend.core.request import Request
 
 _SHOWN_CHARACTERS = 500

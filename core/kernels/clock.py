@@ -1,4 +1,4 @@
-"""How long a step takes, in compiled form; `blend.core.engine_model` explains the formulas."""
+"""How long a step takes, in compiled form; `planning.engine_model` explains the formulas."""
 
 from typing import NamedTuple
 

@@ -1,12 +1,12 @@
-"""The paper's dual scan in compiled form: `blend.core.dual_scan` over arrays (§5.3, §5.4)."""
+"""The paper's dual scan in compiled form: `running.dual_scan` over arrays (§5.3, §5.4)."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from blend.core.dual_scan import START_STEPS
 from blend.core.kernels.compiled import compiled
 from blend.core.kernels.flight import STARTED, Flight, enter, next_started, room
+from blend.core.running.dual_scan import START_STEPS
 
 LEFT, RIGHT = 0, 1
 NONE = -1

@@ -1,4 +1,4 @@
-"""What a scanner has submitted and not yet seen finished: `blend.core.in_flight` in compiled form.
+"""What a scanner has submitted and not yet seen finished: `running.in_flight`, compiled.
 
 One sequence a row. The queue holds rows in the order of their submission; what is in flight without
 being reported as running waits inside the engine, and those submitted last wait.
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blend.core.in_flight import AHEAD_STEPS, WAITING_SEQUENCES
 from blend.core.kernels.compiled import compiled
+from blend.core.running.in_flight import AHEAD_STEPS, WAITING_SEQUENCES
 
 QUEUED, STARTED, FINISHED = 1, 2, 3
 

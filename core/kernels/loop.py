@@ -1,4 +1,4 @@
-"""The loop of a simulated run in compiled form: `blend.core.executor.run` over arrays."""
+"""The loop of a simulated run in compiled form: `blend.core.running.executor.run` over arrays."""
 
 from typing import Any
 

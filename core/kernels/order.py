@@ -1,4 +1,4 @@
-"""The scanner of a plain order in compiled form: what `blend.core.scan.OrderScanner` does."""
+"""The scanner of a plain order in compiled form: what `running.scan.OrderScanner` does."""
 
 from typing import Any
 

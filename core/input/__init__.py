@@ -1,0 +1,1 @@
+"""Request files: bytes become drafts of requests, or rejections with their place."""

@@ -1,0 +1,97 @@
+"""How long the steps of an engine take (paper §3.3, §4.2).
+
+t_c: seconds to compute a step's tokens; t_m: seconds to read the KV cache of its decodes;
+W: seconds to read the weights, which every step does; o: overhead of a step; a: interference.
+
+    sequential   max(t_c, W) + t_m + o                          operators one after another
+    overlapped   max(t_c, W + t_m) + a·min(t_c, W + t_m) + o    weights and cache share bandwidth
+
+Without ``shared_bandwidth`` an overlapped step takes max(t_c, W) beside t_m, as if the weights did
+not slow the cache's reads down.
+
+Differs from the paper: it has neither W nor o, and fits the interference by a polynomial.
+"""
+
+from dataclasses import dataclass
+
+from blend.core.engines import Capacity
+from blend.core.planning.classes import Mode as Mode  # part of what an engine model is
+from blend.core.planning.hardware import Hardware, ModelShape, kv_capacity_tokens
+
+MODES: tuple[Mode, ...] = ("sequential", "overlapped")
+
+INTERFERENCE = 0.15
+
+
+@dataclass(frozen=True, slots=True)
+class EngineModel:
+    """An engine on a device: what it holds and how long its steps take.
+
+    ``long_prefill_tokens``: prompt tokens of one row that a step computes at most, 0 for no limit.
+    ``attention=False`` drops the p² term as the paper does.
+    """
+
+    capacity: Capacity
+    hardware: Hardware
+    model: ModelShape
+    mode: Mode = "sequential"
+    interference: float = INTERFERENCE
+    overhead_s: float = 0.0
+    long_prefill_tokens: int = 0
+    attention: bool = True
+    shared_bandwidth: bool = True
+
+    @property
+    def token_s(self) -> float:
+        """Return the seconds that the matrix products of one token take."""
+        return 2.0 * self.model.active_parameters / self.hardware.flops
+
+    @property
+    def pair_s(self) -> float:
+        """Return the seconds of prefill attention for each unit of depth squared."""
+        if not self.attention:
+            return 0.0
+        return 4.0 * self.model.hidden * self.model.layers / self.hardware.flops
+
+    @property
+    def read_s(self) -> float:
+        """Return the seconds to read the KV cache of one token."""
+        return self.model.kv_bytes_per_token / self.hardware.bandwidth_bytes_s
+
+    @property
+    def weights_s(self) -> float:
+        """Return the seconds to read all weights once."""
+        return self.model.weight_bytes / self.hardware.bandwidth_bytes_s
+
+    def step_s(self, prefill_tokens: int, decode_tokens: int, read_tokens: int) -> float:
+        """Return the seconds of a step, without prefill attention."""
+        compute = self.token_s * (prefill_tokens + decode_tokens)
+        memory = self.read_s * read_tokens
+        if self.mode == "overlapped" and self.shared_bandwidth:
+            memory += self.weights_s
+        else:
+            compute = max(compute, self.weights_s)
+        beside = 1.0 if self.mode == "sequential" else self.interference
+        return max(compute, memory) + beside * min(compute, memory) + self.overhead_s
+
+
+def engine_model(
+    hardware: Hardware,
+    model: ModelShape,
+    *,
+    mode: Mode = "sequential",
+    max_sequences: int = 1024,
+    step_tokens: int = 8192,
+    context_tokens: int = 131_072,
+    overhead_s: float = 0.0,
+    attention: bool = True,
+) -> EngineModel:
+    """Return the engine that vLLM would start on this device, the cache filling what is free."""
+    capacity = Capacity(
+        kv_tokens=kv_capacity_tokens(hardware, model),
+        max_sequences=max_sequences,
+        step_tokens=step_tokens,
+        context_tokens=context_tokens,
+        block_tokens=16,
+    )
+    return EngineModel(capacity, hardware, model, mode, overhead_s=overhead_s, attention=attention)

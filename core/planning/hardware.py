@@ -1,0 +1,137 @@
+"""What a device can do and what a model asks of it: the constants of the cost model (paper §4.1).
+
+Presets lie in data/gpus.json and data/models.json, each with its source; any other model is read
+from its Hugging Face config.json.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from blend.core.errors import BlendError
+from blend.core.planning.parameters import (
+    attention_width,
+    count_parameters,
+    dtype_bytes,
+    kv_values_per_token,
+    text_config,
+    weight_bits,
+)
+
+DEFAULT_HARDWARE = "cpu"
+
+_PRESETS = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Peak dense 16-bit FLOP/s, memory bytes/s and memory bytes of one device."""
+
+    name: str
+    flops: float
+    bandwidth_bytes_s: float
+    memory_bytes: float
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """What a model costs a token.
+
+    ``parameters`` are stored, ``active_parameters`` compute each token (fewer in a mixture of
+    experts); ``hidden`` is the width of attention, heads times head size (the paper's H).
+    """
+
+    name: str
+    parameters: float
+    active_parameters: float
+    layers: int
+    hidden: int
+    kv_bytes_per_token: float
+    weight_bytes: float
+
+
+def hardware_names() -> tuple[str, ...]:
+    """Return the names that `hardware_preset` knows."""
+    return tuple(_read("gpus.json"))
+
+
+def hardware_preset(name: str) -> Hardware:
+    """Return the built-in device called *name*; BlendError when there is none."""
+    presets = _read("gpus.json")
+    if name.lower() not in presets:
+        raise BlendError(f"unknown hardware: {name}", hint=f"known: {', '.join(presets)}")
+    return _hardware(name.lower(), presets[name.lower()])
+
+
+def hardware_for_gpu(gpu_name: str) -> Hardware | None:
+    """Return the preset of a card as nvidia-smi or rocm-smi names it, None for an unknown card."""
+    for name, preset in _read("gpus.json").items():
+        # The first match counts: the file lists the special variants of a card before the card.
+        if preset["match"] and re.search(preset["match"], gpu_name, re.IGNORECASE):
+            return _hardware(name, preset)
+    return None
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names that `model_preset` knows."""
+    return tuple(_read("models.json"))
+
+
+def model_preset(name: str) -> ModelShape:
+    """Return the built-in model called *name*; BlendError when there is none."""
+    presets = _read("models.json")
+    if name.lower() not in presets:
+        raise BlendError(f"unknown model preset: {name}", hint=f"known: {', '.join(presets)}")
+    return model_shape(presets[name.lower()]["config"], name=name.lower())
+
+
+def model_shape(
+    config: Mapping[str, Any], *, name: str, dtype: str | None = None, kv_dtype: str | None = None
+) -> ModelShape:
+    """Return the shape of the model that a Hugging Face config.json describes.
+
+    Knows grouped, multi-query and latent attention, mixtures of experts and quantised weights;
+    ``dtype`` and ``kv_dtype`` override the stored types. Sliding windows count as full attention.
+    BlendError names a field that is missing.
+    """
+    text = text_config(config)
+    value_bytes = dtype_bytes(dtype or text.get("dtype") or text.get("torch_dtype") or "bfloat16")
+    kv_bytes = dtype_bytes(kv_dtype) if kv_dtype and kv_dtype != "auto" else value_bytes
+    count = count_parameters(text, name=name)
+    bits = weight_bits(config, text) or 8 * value_bytes
+    return ModelShape(
+        name=name,
+        parameters=count.total,
+        active_parameters=count.active,
+        layers=count.layers,
+        hidden=attention_width(text, name=name),
+        kv_bytes_per_token=kv_values_per_token(text, name=name) * kv_bytes,
+        weight_bytes=(count.total - count.embedding) * bits / 8 + count.embedding * value_bytes,
+    )
+
+
+def kv_capacity_tokens(
+    hardware: Hardware, model: ModelShape, *, memory_fraction: float = 0.9
+) -> int:
+    """Return the tokens whose KV cache fits beside the weights; 0 when the weights do not fit."""
+    free_bytes = hardware.memory_bytes * memory_fraction - model.weight_bytes
+    return max(0, int(free_bytes / model.kv_bytes_per_token))
+
+
+def _hardware(name: str, preset: Mapping[str, Any]) -> Hardware:
+    return Hardware(
+        name,
+        flops=preset["flops"],
+        bandwidth_bytes_s=preset["bandwidth_bytes_s"],
+        memory_bytes=preset["memory_bytes"],
+        source=preset["source"],
+    )
+
+
+def _read(file: str) -> dict[str, Any]:
+    presets: dict[str, Any] = json.loads((_PRESETS / file).read_text(encoding="utf-8"))
+    return presets

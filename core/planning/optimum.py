@@ -1,0 +1,111 @@
+"""How fast can a job run at all? Bounds on its time in any order (paper §3.3).
+
+Work is counted as an engine does it: every prompt token computed once, shared prefixes too, and of
+an answer of d tokens the first comes from the prefill and d - 1 from decode steps, each of which
+reads all tokens before its own.
+
+Invariant: no sequence of steps that does this work takes less than a bound for its kind of engine:
+overlapped, where a step takes max(comp, mem) + alpha·min(comp, mem), or sequential, where it takes
+max(comp, weights) + mem and an overhead. `bound_s` counts the reads of the weights, which make a
+small job wait for its longest answer; the practical optimum does not.
+
+Differs from the paper: its practical optimum is a polynomial profiled on its engine; ours has one
+constant, alpha. Shares of the two are not comparable.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from blend.core.planning.cost import decode_comp_s, segment_comp_s
+from blend.core.planning.engine_model import INTERFERENCE, EngineModel
+from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.tree import Ints, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a job asks of a device when every shared prefix is computed once.
+
+    ``read_token_steps`` counts the cached tokens read over all decode steps; ``longest_tokens`` is
+    the longest answer of one sequence.
+    """
+
+    comp_s: float
+    mem_s: float
+    read_token_steps: float
+    longest_tokens: float
+
+
+def work_of(
+    tree: Tree,
+    output_tokens: Ints,
+    *,
+    hardware: Hardware,
+    model: ModelShape,
+    sequences: Ints | None = None,
+    attention: bool = True,
+) -> Work:
+    """Return the work of the prompts in *tree* with answers of *output_tokens*, (n,) by row.
+
+    ``attention=False`` leaves prefill attention out, as the paper does.
+    """
+    prompt = np.empty(len(tree), dtype=np.float64)
+    prompt[tree.rows] = tree.lengths
+    steps = np.maximum(np.asarray(output_tokens, dtype=np.float64) - 1.0, 0.0)
+    times = 1.0 if sequences is None else sequences
+    read = float((times * (steps * prompt + steps * (steps + 1.0) / 2.0)).sum())
+    prefill = decode_comp_s(tree.lengths - tree.lcp, hardware=hardware, model=model)
+    if attention:
+        prefill = segment_comp_s(tree.lcp, tree.lengths, hardware=hardware, model=model)
+    decode = decode_comp_s(steps * times, hardware=hardware, model=model)
+    return Work(
+        comp_s=float(prefill.sum()) + float(decode.sum()),
+        mem_s=read * model.kv_bytes_per_token / hardware.bandwidth_bytes_s,
+        read_token_steps=read,
+        longest_tokens=float(np.max(output_tokens, initial=0)),
+    )
+
+
+def practical_optimum_s(work: Work, *, alpha: float = INTERFERENCE) -> float:
+    """Return the seconds in which no overlapped engine finishes: max + alpha·min of the totals."""
+    return _overlapped_s(work.comp_s, work.mem_s, alpha=alpha)
+
+
+def fewest_steps(work: Work, *, capacity_tokens: int) -> float:
+    """Return the steps a job needs: those of its longest answer, or to pass all reads through.
+
+    A step reads at most the *capacity_tokens* that the KV cache holds.
+    """
+    return max(work.longest_tokens, work.read_token_steps / capacity_tokens)
+
+
+def sequential_bound_s(
+    work: Work, *, weights_s: float, capacity_tokens: int, step_overhead_s: float = 0.0
+) -> float:
+    """Return the seconds in which no sequential engine finishes: compute rides on the weights."""
+    steps = fewest_steps(work, capacity_tokens=capacity_tokens)
+    return max(work.comp_s, steps * weights_s) + work.mem_s + step_overhead_s * steps
+
+
+def bound_s(work: Work, engine: EngineModel) -> float:
+    """Return the seconds in which *engine* cannot finish the work, the weights' reads counted."""
+    capacity = engine.capacity.kv_tokens
+    if engine.mode == "sequential":
+        return sequential_bound_s(
+            work,
+            weights_s=engine.weights_s,
+            capacity_tokens=capacity,
+            step_overhead_s=engine.overhead_s,
+        )
+    steps = fewest_steps(work, capacity_tokens=capacity)
+    weights, overhead = steps * engine.weights_s, steps * engine.overhead_s
+    if engine.shared_bandwidth:
+        comp, mem = work.comp_s, work.mem_s + weights
+    else:
+        comp, mem = max(work.comp_s, weights), work.mem_s
+    return _overlapped_s(comp, mem, alpha=engine.interference) + overhead
+
+
+def _overlapped_s(comp_s: float, mem_s: float, *, alpha: float) -> float:
+    return max(comp_s, mem_s) + alpha * min(comp_s, mem_s)

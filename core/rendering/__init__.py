@@ -1,0 +1,1 @@
+"""Prompts: a draft becomes the token ids that the model will see."""

@@ -1,0 +1,1 @@
+"""Runs: what enters the engine next, and the loop around it."""

@@ -1,0 +1,96 @@
+"""The blending scanner as an object around its kernel; the rules are in `kernels.blend`."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from blend.core.engines import Capacity, StepReport
+from blend.core.kernels import blend as kernel
+from blend.core.kernels.flight import new_flight, note_finished, note_report
+from blend.core.planning.beliefs import beliefs_of
+from blend.core.planning.classes import Blending
+from blend.core.schedule import Schedule
+
+
+def new_state(
+    schedule: Schedule, *, prompt_tokens: npt.NDArray[np.integer], capacity: Capacity
+) -> Any:
+    """Return the kernel's state before the first row is admitted."""
+    blending = schedule.blending
+    if blending is None:
+        raise ValueError(f"a {schedule.policy} schedule knows nothing of classes")
+    flight = new_flight(
+        len(prompt_tokens),
+        kv_tokens=capacity.kv_tokens,
+        max_sequences=capacity.max_sequences,
+        step_tokens=capacity.step_tokens,
+    )
+    return kernel.new_blend(
+        flight,
+        beliefs_of(blending.classes),
+        _speed(blending),
+        order=schedule.order,
+        uncached=np.maximum(schedule.uncached_tokens, 1),
+        prompt=prompt_tokens,
+    )
+
+
+def _speed(blending: Blending) -> kernel.Speed:
+    return kernel.Speed(
+        blending.token_s,
+        blending.read_s,
+        blending.weights_s,
+        blending.mode == "overlapped",
+        blending.caution,
+        blending.reserved,
+    )
+
+
+class BlendScanner:
+    """Admits memory-bound rows by forecast and compute-bound ones at a pace, from both ends."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        *,
+        prompt_tokens: npt.NDArray[np.integer],
+        sequences: npt.NDArray[np.integer],
+        capacity: Capacity,
+    ):
+        self._state = new_state(schedule, prompt_tokens=prompt_tokens, capacity=capacity)
+        self._sequences = sequences
+        self._admitted = np.empty(len(schedule) + 1, np.int64)
+
+    @property
+    def done(self) -> bool:
+        """Whether the pointers have passed each other."""
+        state = self._state.state[0]
+        return bool(state["left"] > state["right"])
+
+    @property
+    def pace(self) -> int | None:
+        """The prompt tokens that the next step should compute at most; None for no limit."""
+        pace = int(self._state.state[0]["pace"])
+        return None if pace >= kernel.UNPACED else pace
+
+    def admit(self) -> list[int]:
+        """Return the rows that forecast, reserve and pace allow."""
+        count = kernel.admit_blended(self._state, self._admitted)
+        rows: list[int] = self._admitted[:count].tolist()
+        return rows
+
+    def observe(self, report: StepReport) -> None:
+        """Learn from the answers that have ended, and free what they held."""
+        kernel.step_blended(self._state, report.steps)
+        for completion in report.completions:
+            row = completion.row
+            if self._state.flight.mark[row] == 0:
+                continue
+            fresh = note_finished(self._state.flight, row)
+            tokens = completion.completion_tokens // int(self._sequences[row])
+            kernel.finish_blended(self._state, row, tokens, fresh)
+        note_report(
+            self._state.flight, report.running, report.waiting, report.kv_tokens, report.steps
+        )
+        kernel.observe_blended(self._state, report.prefill_tokens, report.waiting)

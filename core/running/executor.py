@@ -1,0 +1,59 @@
+"""The loop of a run: what the scanner admits goes in, what the engine reports comes out.
+
+The invariant: a row is given to ``on_admit`` before the engine sees it, and every report that the
+engine has returned is yielded, whatever else goes wrong.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from blend.core.engines import Engine, StepReport
+from blend.core.request import Request
+from blend.core.running.scan import Scanner
+
+
+def _ignore(_rows: Sequence[int]) -> None:
+    pass
+
+
+def _never() -> bool:
+    return False
+
+
+def run(
+    scanner: Scanner,
+    request_of: Callable[[int], Request],
+    engine: Engine,
+    *,
+    on_admit: Callable[[Sequence[int]], None] = _ignore,
+    stopping: Callable[[], bool] = _never,
+) -> Iterator[StepReport]:
+    """Run every row the scanner names and yield each report of the engine as it arrives.
+
+    ``on_admit`` gets the rows just before they are submitted; a row it has seen may have been
+    lost before it reached the engine. Once ``stopping`` is true nothing more is admitted and the
+    loop ends when what is inside has finished. Closing the generator drops what is inside.
+
+    Raises:
+        EngineDiedError: the engine is gone; completions yielded so far stand.
+    """
+    in_flight = 0
+    while True:
+        stopped = stopping()
+        rows = () if stopped else scanner.admit()
+        if rows:
+            on_admit(rows)
+            for row in rows:
+                engine.submit(request_of(row))
+            in_flight += len(rows)
+        if not in_flight:
+            if not stopped and not scanner.done:
+                raise RuntimeError("the scanner has rows left but admits none to an idle engine")
+            return
+        engine.pace(scanner.pace)
+        report = engine.step()
+        try:
+            in_flight -= len(report.completions)
+            scanner.observe(report)
+        finally:
+            # An interrupt must not cost what has already arrived.
+            yield report

@@ -1,0 +1,99 @@
+"""Which rows enter the engine next (paper §5.3).
+
+The scanner decides all admissions and the engine decides nothing about order, so the same scanner
+drives a simulated and a real engine. Every row of the schedule is admitted exactly once.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from blend.core.engines import Capacity, StepReport
+from blend.core.running.dual_scan import DualScanner
+from blend.core.running.in_flight import InFlight
+from blend.core.schedule import Schedule
+
+
+class Scanner(Protocol):
+    """Says which rows to submit, from what the engine has reported."""
+
+    @property
+    def done(self) -> bool:
+        """Whether every row has been admitted."""
+        ...
+
+    @property
+    def pace(self) -> int | None:
+        """The prompt tokens that the next step should compute at most; None for no limit."""
+        ...
+
+    def admit(self) -> Sequence[int]:
+        """Return the rows to submit now, in this order; at least one when nothing is inside."""
+        ...
+
+    def observe(self, report: StepReport) -> None:
+        """Take in what the engine has reported."""
+        ...
+
+
+def open_scanner(
+    schedule: Schedule,
+    *,
+    prompt_tokens: npt.NDArray[np.integer],
+    sequences: npt.NDArray[np.integer],
+    capacity: Capacity,
+) -> Scanner:
+    """Return the scanner of the schedule's policy.
+
+    ``prompt_tokens`` and ``sequences`` are indexed by row and cover every row of the schedule.
+    """
+    if schedule.blending is not None:
+        from blend.core.running.blend_scan import BlendScanner  # numba is slow to import
+
+        return BlendScanner(
+            schedule, prompt_tokens=prompt_tokens, sequences=sequences, capacity=capacity
+        )
+    if schedule.policy == "paper":
+        return DualScanner(
+            schedule, prompt_tokens=prompt_tokens, sequences=sequences, capacity=capacity
+        )
+    return OrderScanner(schedule, sequences=sequences, capacity=capacity)
+
+
+class OrderScanner:
+    """Admits the rows in schedule order, as fast as the engine takes them."""
+
+    pace = None
+
+    def __init__(
+        self, schedule: Schedule, *, sequences: npt.NDArray[np.integer], capacity: Capacity
+    ):
+        self._schedule = schedule
+        self._sequences = sequences
+        self._inside = InFlight(capacity)
+        self._next = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether every row has been admitted."""
+        return self._next == len(self._schedule)
+
+    def admit(self) -> list[int]:
+        """Return the rows that the engine has room for."""
+        rows = []
+        while not self.done:
+            row = int(self._schedule.order[self._next])
+            sequences = int(self._sequences[row])
+            tokens = int(self._schedule.uncached_tokens[self._next])
+            if not self._inside.room(sequences, tokens=tokens):
+                break
+            self._inside.enter(row, sequences=sequences, tokens=tokens)
+            self._next += 1
+            rows.append(row)
+        return rows
+
+    def observe(self, report: StepReport) -> None:
+        """Take in what the engine has reported."""
+        self._inside.observe(report)
