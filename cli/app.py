@@ -10,15 +10,8 @@ from typing import NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from blend.cli.check import check_command
+from blend.cli.commands import COMMANDS, add_commands
 from blend.cli.console import print_error
-from blend.cli.execute import execute_command
-from blend.cli.export import export_command
-from blend.cli.ingest import ingest_command
-from blend.cli.plan import plan_command
-from blend.cli.run import run_command
-from blend.cli.show import show_command
-from blend.cli.status import status_command
 from blend.core.errors import RESUMABLE, USAGE, BlendError
 
 INTERRUPTED = 130
@@ -36,21 +29,20 @@ _REFUSED_BY_SYSTEM = {
 }
 """What a person can repair; any other refusal is a fault of ours and keeps its traceback."""
 
-app = typer.Typer(
-    name="blend",
-    help="Plan and run offline LLM batch jobs, blending compute-bound and memory-bound requests.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("run", rich_help_panel="All in one")(run_command)
-app.command("check", rich_help_panel="Stages")(check_command)
-app.command("ingest", rich_help_panel="Stages")(ingest_command)
-app.command("plan", rich_help_panel="Stages")(plan_command)
-app.command("execute", rich_help_panel="Stages")(execute_command)
-app.command("export", rich_help_panel="Stages")(export_command)
-app.command("show", rich_help_panel="Looking in")(show_command)
-app.command("status", rich_help_panel="Looking in")(status_command)
+
+def blend_app(words: Sequence[str]) -> typer.Typer:
+    """Return the command line for these words: all commands, those among the words imported."""
+    app = typer.Typer(
+        name="blend",
+        help="Plan and run offline LLM batch jobs: compute-bound work blended with memory-bound.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    # The shell's completion passes its words otherwise.
+    add_commands(app, COMMANDS if "_BLEND_COMPLETE" in os.environ else words)
+    return app
 
 
 def _version(value: bool) -> None:
@@ -61,7 +53,6 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
@@ -72,8 +63,9 @@ def _options(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (0, 1 … 6 or 130)."""
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = app(args=argv, prog_name="blend", standalone_mode=False)
+        code = blend_app(words)(args=words, prog_name="blend", standalone_mode=False)
     except BlendError as error:
         print_error(error.message, error.hint)
         return error.exit_code

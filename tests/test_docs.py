@@ -2,13 +2,16 @@
 
 import fnmatch
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
 
-from blend.cli.app import app
+from blend.cli.app import blend_app
+from blend.cli.commands import COMMANDS, command_function
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -38,7 +41,7 @@ def documents() -> list[Path]:
 
 def commands() -> dict[str, str | None]:
     """Return the help of every command of `blend`, by name."""
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(blend_app(list(COMMANDS)))
     return {name: command.help for name, command in group.commands.items()}  # type: ignore[attr-defined]
 
 
@@ -147,3 +150,23 @@ def test_files_that_the_docs_name_exist() -> None:
     ]
 
     assert missing == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_is_its_docstring(name: str) -> None:
+    docstring = command_function(COMMANDS[name]).__doc__ or ""
+
+    assert docstring.splitlines()[0] == COMMANDS[name].help
+
+
+def test_help_and_looking_in_import_nothing_heavy() -> None:
+    heavy = "torch transformers vllm numba aiohttp blend.core.planning.plan"
+    for words in (["--help"], ["show", "--help"], ["status", "--help"], ["check", "--help"]):
+        code = (
+            "import sys; from blend.cli.app import main; "
+            f"main({words}); print(sorted(set({heavy.split()}) & set(sys.modules)))"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert ended.stdout.splitlines()[-1] == "[]"
