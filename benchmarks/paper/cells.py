@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.traces import PAPER_HARDWARE, TraceName
 from benchmarks.workloads import Workload, mixture
 from blend.core.planning.engine_model import EngineModel, Mode, engine_model
-from blend.core.planning.hardware import Hardware, model_preset
+from blend.core.planning.hardware import model_preset, tensor_parallel
 from blend.core.planning.lengths import Observations, choose_sample
 from blend.core.planning.optimum import bound_s, practical_optimum_s, work_of
 from blend.core.planning.plan import make_plan
@@ -125,7 +125,7 @@ def measure(cell: Cell) -> Outcome:
 def engine_of(cell: Cell) -> EngineModel:
     """Return the engine and device of *cell*: tensor parallel is one larger device (paper §5.5)."""
     engine = engine_model(
-        _together(PAPER_HARDWARE, cell.devices),
+        tensor_parallel(PAPER_HARDWARE, cell.devices),
         model_preset(cell.model),
         mode=ENGINES[cell.system][0],
         max_sequences=MAX_SEQUENCES,
@@ -133,16 +133,6 @@ def engine_of(cell: Cell) -> EngineModel:
         attention=False,
     )
     return replace(engine, shared_bandwidth=False)
-
-
-def _together(hardware: Hardware, devices: int) -> Hardware:
-    return replace(
-        hardware,
-        name=f"{devices} x {hardware.name}",
-        flops=devices * hardware.flops,
-        bandwidth_bytes_s=devices * hardware.bandwidth_bytes_s,
-        memory_bytes=devices * hardware.memory_bytes,
-    )
 
 
 def _policy(name: str) -> Policy:

@@ -85,10 +85,11 @@ def engine_model(
     context_tokens: int = 131_072,
     overhead_s: float = 0.0,
     attention: bool = True,
+    memory_fraction: float = 0.9,
 ) -> EngineModel:
     """Return the engine that vLLM would start on this device, the cache filling what is free."""
     capacity = Capacity(
-        kv_tokens=kv_capacity_tokens(hardware, model),
+        kv_tokens=kv_capacity_tokens(hardware, model, memory_fraction=memory_fraction),
         max_sequences=max_sequences,
         step_tokens=step_tokens,
         context_tokens=context_tokens,

@@ -7,7 +7,7 @@ from its Hugging Face config.json.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,22 @@ def hardware_for_gpu(gpu_name: str) -> Hardware | None:
         if preset["match"] and re.search(preset["match"], gpu_name, re.IGNORECASE):
             return _hardware(name, preset)
     return None
+
+
+def tensor_parallel(hardware: Hardware, devices: int) -> Hardware:
+    """Return *devices* that share one model as one larger device (paper §5.5).
+
+    What they say to each other takes no time, and everything is cut into equal parts.
+    """
+    if devices == 1:
+        return hardware
+    return replace(
+        hardware,
+        name=f"{devices} x {hardware.name}",
+        flops=devices * hardware.flops,
+        bandwidth_bytes_s=devices * hardware.bandwidth_bytes_s,
+        memory_bytes=devices * hardware.memory_bytes,
+    )
 
 
 def model_names() -> tuple[str, ...]:
