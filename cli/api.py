@@ -1,36 +1,41 @@
-"""What the commands do, without a terminal: sample, plan and execute an open job.
+"""What the commands do, without a terminal: sample, plan, simulate and execute an open job.
 
 Resume is not a mode: a run is the rows without a result, in schedule order, and the warm-up of a
 plan is a run of the sampled rows that ends after a bound.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 
+from blend.cli.job_model import require_rows
 from blend.cli.job_plan import digests_of
 from blend.core.engines import Capacity, Engine, EngineDiedError, StepReport
+from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
-from blend.core.planning.engine_model import engine_model
+from blend.core.planning.engine_model import EngineModel, engine_model
 from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.lengths import Observations, choose_sample
 from blend.core.planning.plan import BY_CLASS, Plan, make_plan
-from blend.core.planning.tree import Tree
+from blend.core.planning.tree import Tree, build_tree
 from blend.core.prompts import Prompts
 from blend.core.running import executor
 from blend.core.running.scan import open_scanner
-from blend.core.schedule import Policy, PolicyChoice, Schedule
+from blend.core.schedule import POLICIES, Policy, PolicyChoice, Schedule
 from blend.store.job import Job, Outcome, PlanRecord, Purpose
 from blend.store.recorder import Recorder
 from blend.store.timeline import Timeline
 
+if TYPE_CHECKING:
+    from blend.core.planning.compare import Comparison
+
 SIMULATE_S = 120.0
-"""The time after which a plan compares no more candidates."""
+"""The time after which a plan compares no more candidates, and a comparison draws no more."""
 
 OnReport = Callable[[StepReport], None]
 
@@ -101,6 +106,62 @@ def observations_of(job: Job, prompts: Prompts, dropped: Mapping[int, int]) -> O
     for row, age in dropped.items():
         tokens[row] = age / prompts.sequences[row]
     return Observations(tokens, finished)
+
+
+def known_lengths(job: Job, prompts: Prompts) -> Observations:
+    """Return what the results tell of lengths, and the ages at which the plan's sample was cut."""
+    seen, plan = observations_of(job, prompts, {}), job.plan()
+    if plan is not None:
+        new = np.isnan(seen.tokens[plan.sample_rows]) & ~plan.sample_finished
+        seen.tokens[plan.sample_rows[new]] = plan.sample_tokens[new]
+    return seen
+
+
+def compare_policies(
+    job: Job,
+    engine: EngineModel,
+    *,
+    policies: Sequence[Policy] = POLICIES,
+    draws: int = 5,
+    seed: int = 0,
+) -> "Comparison":
+    """Simulate the whole job from its start under each policy; nothing in the job changes.
+
+    After two minutes no further draw is made. Raises BlendError for a job without rows, and where
+    the engine's cache cannot hold a prompt.
+    """
+    from blend.core.planning.compare import compare  # numba is slow to import
+
+    require_rows(job)
+    prompts = job.prompts()
+    _require_room(prompts, engine)
+    observed = known_lengths(job, prompts)
+    each, row = prompts.by_sequence()
+    started_s = time.monotonic()
+    return compare(
+        each,
+        build_tree(each),
+        engine,
+        policies=policies,
+        observations=Observations(observed.tokens[row], observed.finished[row]),
+        draws=draws,
+        seed=seed,
+        wanted=lambda: time.monotonic() - started_s < SIMULATE_S,
+    )
+
+
+def _require_room(prompts: Prompts, engine: EngineModel) -> None:
+    held, hardware, model = engine.capacity.kv_tokens, engine.hardware, engine.model
+    longest = int(prompts.lengths.max())
+    # A block is not shared by what a prompt and its answer end with.
+    if held >= longest + engine.capacity.block_tokens:
+        return
+    raise BlendError(
+        f"{hardware.name} cannot run {model.name}: the KV cache beside its weights "
+        f"({model.weight_bytes / 1e9:,.1f} GB) holds {held:,} tokens, "
+        f"the longest prompt has {longest:,}",
+        hint="more devices with `--tensor-parallel-size`, or another with `--hardware`",
+    )
 
 
 def plan_job(

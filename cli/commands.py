@@ -56,6 +56,12 @@ COMMANDS = {
         "Stages",
         "Write the results so far as OpenAI batch files, in input order.",
     ),
+    "simulate": Command(
+        "blend.cli.simulate",
+        "simulate_command",
+        "Looking in",
+        "Predict how long the job would take on a device under each policy; runs nothing.",
+    ),
     "show": Command(
         "blend.cli.show",
         "show_command",

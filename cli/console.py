@@ -43,9 +43,11 @@ def print_json(document: object) -> None:
     print(orjson.dumps(document, option=options).decode())  # noqa: T201 - stdout is the answer
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: set[int]) -> Table:
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: set[int], gap: int = 2
+) -> Table:
     """Return a plain table; the columns in *numbers* are right-aligned. Cells must be inert."""
-    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, gap, 0, 0))
     for index, header in enumerate(headers):
         drawn.add_column(header, justify="right" if index in numbers else "left", no_wrap=True)
     for row in rows:

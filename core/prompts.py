@@ -29,3 +29,13 @@ class Prompts:
     def lengths(self) -> npt.NDArray[np.int64]:
         """Return the prompt tokens of each row, (n,)."""
         return np.diff(self.starts)
+
+    def by_sequence(self) -> tuple["Prompts", npt.NDArray[np.int64]]:
+        """Return a prompt for every sequence, and the row that each belongs to."""
+        rows = np.repeat(np.arange(len(self)), self.sequences)
+        if len(rows) == len(self):
+            return self, rows
+        starts = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(self.lengths[rows], out=starts[1:])
+        tokens = np.concatenate([self[row] for row in rows])
+        return Prompts(tokens, starts, self.max_tokens[rows], np.ones(len(rows), np.int32)), rows

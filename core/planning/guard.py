@@ -5,7 +5,7 @@ leaves no room for a reserve. The file's own order is always among the candidate
 is not slower than it as far as the simulation can tell. All candidates get the same draws.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,7 +84,7 @@ def candidates_of(
         ),
         "blend": ours,
         "blend, bold": replace(ours, blending=replace(known, caution=0.0)),
-        "blend, no reserve": replace(ours, blending=replace(known, caution=0.0, reserved=False)),
+        "blend, bolder": replace(ours, blending=replace(known, caution=0.0, reserved=False)),
     }
 
 
@@ -124,7 +124,7 @@ def choose(
         if found and not wanted():
             break
         runs = [simulate(tree, schedule, output_tokens=one, engine=engine) for one in lengths]
-        found[name] = _candidate(name, schedule.policy, runs, tree)
+        found[name] = candidate_of(name, schedule.policy, runs, tree)
     first = next(iter(found.values()))
     ranked = sorted(found.values(), key=lambda one: one.seconds)
     best = ranked[0] if ranked[0].seconds * GAIN < first.seconds else first
@@ -146,7 +146,8 @@ def draw_lengths(classes: LengthClasses, rng: np.random.Generator) -> Ints:
     return np.maximum(lengths, 1).astype(np.int64)
 
 
-def _candidate(name: str, policy: Policy, runs: list[Simulated], tree: Tree) -> Candidate:
+def candidate_of(name: str, policy: Policy, runs: Sequence[Simulated], tree: Tree) -> Candidate:
+    """Return what *runs* of one schedule on several draws of the lengths come to."""
     seconds = np.array([run.seconds for run in runs])
     prompt_tokens = max(int(tree.lengths.sum()), 1)
 

@@ -1,0 +1,216 @@
+"""`blend simulate`: how long a job would take on a device, under each policy; runs nothing."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from blend.cli.api import compare_policies
+from blend.cli.console import counted, err, inert, out, percent, print_json, significant, table
+from blend.cli.job_model import shape_of
+from blend.cli.machine import this_hardware
+from blend.cli.options import MAX_SEED, JobArgument, JsonOption
+from blend.core.errors import BlendError
+from blend.core.planning.classes import Mode
+from blend.core.planning.engine_model import engine_model
+from blend.core.planning.hardware import tensor_parallel
+from blend.core.schedule import POLICIES, Policy
+from blend.store.job import Counts, Job
+
+if TYPE_CHECKING:
+    from blend.core.planning.compare import Comparison
+    from blend.core.planning.plan import Candidate
+
+UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
+
+
+def simulate_command(
+    job_path: JobArgument,
+    hardware: Annotated[
+        str | None, typer.Option(help="The device, such as h200; this machine's if absent.")
+    ] = None,
+    tensor_parallel_size: Annotated[
+        int, typer.Option("--tensor-parallel-size", "-tp", min=1, help="Devices that share it.")
+    ] = 1,
+    policy: Annotated[
+        str, typer.Option(metavar="all|NAME,…", help="The policies to simulate.")
+    ] = "all",
+    mode: Annotated[
+        Mode, typer.Option(help="Does the engine overlap compute with memory traffic?")
+    ] = "sequential",
+    draws: Annotated[
+        int, typer.Option(min=1, help="How often to draw the lengths, for the range.")
+    ] = 5,
+    step_overhead_ms: Annotated[
+        float, typer.Option(min=0, help="Time of a step beside its compute and memory.")
+    ] = 0.0,
+    gpu_memory_utilization: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of the GPU memory to use.")
+    ] = 0.9,
+    max_num_seqs: Annotated[int, typer.Option(min=1, help="Sequences in one step at most.")] = 1024,
+    max_num_batched_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens in one step at most.")
+    ] = 8192,
+    dtype: Annotated[str | None, typer.Option(help="Data type of the weights.")] = None,
+    kv_cache_dtype: Annotated[str | None, typer.Option(help="Data type of the KV cache.")] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Seed of the draws and the random order.")
+    ] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict how long the job would take on a device under each policy; runs nothing."""
+    device = this_hardware(hardware)
+    with Job.open(job_path) as job:
+        engine = engine_model(
+            tensor_parallel(device, tensor_parallel_size),
+            shape_of(
+                job,
+                {"dtype": dtype, "kv-cache-dtype": kv_cache_dtype},
+                on_cpu=device.name == "cpu",
+            ),
+            mode=mode,
+            max_sequences=max_num_seqs,
+            step_tokens=max_num_batched_tokens,
+            context_tokens=int(job.meta("context_tokens") or 0),
+            overhead_s=step_overhead_ms / 1000.0,
+            memory_fraction=gpu_memory_utilization,
+        )
+        counts = job.counts()
+        found = compare_policies(job, engine, policies=_policies(policy), draws=draws, seed=seed)
+    if as_json:
+        print_json(document(found, counts, devices=tensor_parallel_size, seed=seed))
+    else:
+        draw(found, counts)
+        if counts.unfinished:
+            err.print(f"next: `blend plan {inert(str(job_path))} --policy {_plannable(found)}`")
+
+
+def _plannable(found: "Comparison") -> str:
+    """Return the `--policy` of a plan that runs as the fastest does."""
+    best = found.candidates[0]
+    return best.policy if best.name == best.policy else "auto"
+
+
+def _policies(asked: str) -> tuple[Policy, ...]:
+    """Return the policies that a text names, parted by commas; BlendError for an unknown one."""
+    names = {name.strip() for name in asked.split(",")}
+    unknown = sorted(names - {"all", *POLICIES})
+    if unknown:
+        raise BlendError(
+            f"unknown policy: {', '.join(unknown)}", hint=f"known: all, {', '.join(POLICIES)}"
+        )
+    return POLICIES if "all" in names else tuple(one for one in POLICIES if one in names)
+
+
+def document(found: "Comparison", counts: Counts, *, devices: int, seed: int) -> dict[str, object]:
+    """Return the comparison as JSON values; docs/simulate.md says what each means."""
+    engine = found.engine
+    return {
+        "hardware": asdict(engine.hardware) | {"devices": devices},
+        "model": asdict(engine.model),
+        "engine": asdict(engine.capacity)
+        | {
+            "mode": engine.mode,
+            "interference": engine.interference,
+            "step_overhead_s": engine.overhead_s,
+        },
+        "requests": counts.total,
+        "answered": counts.answered,
+        "sequences": found.rows,
+        "prompt_tokens": found.prompt_tokens,
+        "output_tokens": found.output_tokens,
+        "best_sharing": found.best_sharing,
+        "cut_answers": found.cut_answers,
+        "draws": found.draws,
+        "seed": seed,
+        "bound_s": found.bound_s,
+        "practical_optimum_s": found.optimum_s,
+        "policies": [_plain(found, one) for one in found.candidates],
+        "assumes": assumptions(found, counts),
+    }
+
+
+def _plain(found: "Comparison", one: "Candidate") -> dict[str, Any]:
+    return asdict(one) | {
+        "tokens_s": found.tokens_s(one),
+        "sharing_kept": found.sharing_kept(one),
+        "peak_kv_share": _peak(found, one),
+        "bound_share": found.bound_s / one.seconds,
+        "practical_optimum_share": found.optimum_s / one.seconds,
+        "behind": found.behind(one),
+    }
+
+
+def draw(found: "Comparison", counts: Counts) -> None:
+    """Print what is simulated, the policies as a table, and what the figures assume."""
+    engine = found.engine
+    out.print(
+        f"{counted(counts.total, 'requests')} for {inert(engine.model.name)}\n"
+        f"on {engine.hardware.name}, {engine.mode}: "
+        f"a KV cache of {counted(engine.capacity.kv_tokens, 'tokens')}\n"
+        f"{counted(found.prompt_tokens, 'prompt tokens')} "
+        f"({percent(found.best_sharing)} shared at best), "
+        f"about {counted(found.output_tokens, 'output tokens')}\n"
+    )
+    unit, unit_s = next((one for one in UNITS if found.candidates[0].seconds >= one[1]), UNITS[-1])
+    out.print(
+        table(
+            ("policy", unit, "10-90 %", "tokens/s", "shared", "preempted", "KV", "bound", "behind"),
+            (_cells(found, one, unit_s) for one in found.candidates),
+            numbers=set(range(1, 9)),
+            gap=1,
+        )
+    )
+    bound, optimum = (significant(s / unit_s) for s in (found.bound_s, found.optimum_s))
+    out.print(f"\nno order takes less than {bound} {unit}: bound is the share of that reached")
+    if engine.mode == "overlapped":
+        out.print(f"practical optimum, reading the weights left out: {optimum} {unit}")
+    out.print("shared: of what can be shared; KV: its peak; behind: the fastest")
+    for line in assumptions(found, counts):
+        out.print(f"- {line}")
+
+
+def _cells(found: "Comparison", one: "Candidate", unit_s: float) -> tuple[str, ...]:
+    kept, behind = found.sharing_kept(one), found.behind(one)
+    low, high = (significant(s / unit_s) for s in (one.low_s, one.high_s))
+    return (
+        one.name,
+        significant(one.seconds / unit_s),
+        f"{low}-{high}",
+        counted(found.tokens_s(one)),
+        "none" if kept is None else percent(kept),
+        counted(one.preemptions),
+        f"{_peak(found, one):.0%}",
+        f"{found.bound_s / one.seconds:.0%}",
+        f"{behind:.1%}" if behind < 1.0 else f"{behind:.0%}",
+    )
+
+
+def _peak(found: "Comparison", one: "Candidate") -> float:
+    return one.peak_kv_tokens / found.engine.capacity.kv_tokens
+
+
+def assumptions(found: "Comparison", counts: Counts) -> list[str]:
+    """Return what the figures take for granted, a line each."""
+    engine = found.engine
+    lines = [
+        f"lengths: {counted(counts.answered)} answers are known, the others drawn from estimates"
+        if counts.answered
+        else "lengths: no answer is known; all are guessed from the limits: run `blend plan`",
+        f"range: 10 % to 90 % of {counted(found.draws, 'draws')} of the sample and the lengths",
+        "device: peaks of its datasheet, never reached: trust ratios more than times",
+        f"a step costs {1000 * engine.overhead_s:.1f} ms beside compute and memory",
+        "the whole job from its start, in one go; engine start and sample not counted",
+    ]
+    if any(one.policy == "blend" for one in found.candidates):
+        lines.append("blend: sets the prefill of each step, which only `--engine sim` obeys so far")
+    if " x " in engine.hardware.name:
+        lines.append("several devices: as one larger one; they talk to each other in no time")
+    if engine.mode == "overlapped":
+        lines.append(
+            "overlap: a step takes the larger of compute and memory "
+            f"and {engine.interference} of the lesser"
+        )
+    if found.cut_answers:
+        lines.append(f"{counted(found.cut_answers)} answers end where the cache is full")
+    return lines
