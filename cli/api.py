@@ -48,6 +48,10 @@ def _ignore(_report: StepReport) -> None:
     pass
 
 
+def _ignore_run(_runs: int) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """What a run is for, what it runs on, and who watches it.
@@ -124,10 +128,12 @@ def compare_policies(
     policies: Sequence[Policy] = POLICIES,
     draws: int = 5,
     seed: int = 0,
+    on_run: Callable[[int], None] = _ignore_run,
 ) -> "Comparison":
     """Simulate the whole job from its start under each policy; nothing in the job changes.
 
-    After two minutes no further draw is made. Raises BlendError for a job without rows, and where
+    After two minutes no further draw is made. ``on_run`` is told before each simulated run how many
+    a draw has. Raises BlendError for a job without rows, and where
     the engine's cache cannot hold a prompt.
     """
     from blend.core.planning.compare import compare  # numba is slow to import
@@ -147,6 +153,7 @@ def compare_policies(
         draws=draws,
         seed=seed,
         wanted=lambda: time.monotonic() - started_s < SIMULATE_S,
+        on_run=on_run,
     )
 
 

@@ -1,5 +1,6 @@
 """`blend simulate`: how long a job would take on a device, under each policy; runs nothing."""
 
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from blend.core.planning.compare import Comparison
     from blend.core.planning.plan import Candidate
 
+TELL_S = 30.0
 UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
 
 
@@ -76,19 +78,38 @@ def simulate_command(
             memory_fraction=gpu_memory_utilization,
         )
         counts = job.counts()
-        found = compare_policies(job, engine, policies=_policies(policy), draws=draws, seed=seed)
+        planned = job.plan()
+        found = compare_policies(
+            job,
+            engine,
+            policies=_policies(policy),
+            draws=draws,
+            seed=seed,
+            on_run=_Watch(draws).tell,
+        )
     if as_json:
         print_json(document(found, counts, devices=tensor_parallel_size, seed=seed))
     else:
         draw(found, counts)
-        if counts.unfinished:
-            err.print(f"next: `blend plan {inert(str(job_path))} --policy {_plannable(found)}`")
+        best = found.candidates[0]
+        if counts.unfinished and (planned is None or planned.policy != best.policy):
+            # The tempers of `blend` are what `auto` chooses between.
+            asked = best.policy if best.name == best.policy else "auto"
+            err.print(f"next: `blend plan {inert(str(job_path))} --policy {asked}`")
 
 
-def _plannable(found: "Comparison") -> str:
-    """Return the `--policy` of a plan that runs as the fastest does."""
-    best = found.candidates[0]
-    return best.policy if best.name == best.policy else "auto"
+class _Watch:
+    """Says on stderr how far a long comparison is, every half minute."""
+
+    def __init__(self, draws: int):
+        self._draws, self._done, self._told_s = draws, 0, time.monotonic()
+
+    def tell(self, runs: int) -> None:
+        """Hear that another run begins, of so many in each draw."""
+        if time.monotonic() - self._told_s >= TELL_S:
+            self._told_s = time.monotonic()
+            err.print(f"simulated {self._done} of {runs * self._draws} runs")
+        self._done += 1
 
 
 def _policies(asked: str) -> tuple[Policy, ...]:
@@ -176,7 +197,7 @@ def _cells(found: "Comparison", one: "Candidate", unit_s: float) -> tuple[str, .
     return (
         one.name,
         significant(one.seconds / unit_s),
-        f"{low}-{high}",
+        f"{low}-{high}" if found.draws > 1 else "one draw",
         counted(found.tokens_s(one)),
         "none" if kept is None else percent(kept),
         counted(one.preemptions),
@@ -197,7 +218,9 @@ def assumptions(found: "Comparison", counts: Counts) -> list[str]:
         f"lengths: {counted(counts.answered)} answers are known, the others drawn from estimates"
         if counts.answered
         else "lengths: no answer is known; all are guessed from the limits: run `blend plan`",
-        f"range: 10 % to 90 % of {counted(found.draws, 'draws')} of the sample and the lengths",
+        f"range: 10 % to 90 % of {counted(found.draws, 'draws')} of the sample and the lengths"
+        if found.draws > 1
+        else "one draw of the sample and the lengths: no range",
         "device: peaks of its datasheet, never reached: trust ratios more than times",
         f"a step costs {1000 * engine.overhead_s:.1f} ms beside compute and memory",
         "the whole job from its start, in one go; engine start and sample not counted",

@@ -121,6 +121,16 @@ def test_the_table_fits_on_80_columns_and_says_what_it_assumes(job, capsys, mode
     assert "datasheet" in text
 
 
+@compiles
+def test_one_draw_claims_no_range_and_a_plan_is_the_next_step(job, capsys) -> None:
+    options = ["--hardware", "h200", "--policy", "fcfs", "--draws", "1"]
+    assert main(["simulate", str(job), *options]) == 0
+    shown = capsys.readouterr()
+
+    assert "one draw" in shown.out
+    assert f"`blend plan {job} --policy fcfs`" in shown.err
+
+
 def test_a_device_that_is_too_small_is_refused_with_a_way_out(job, capsys) -> None:
     assert main(["simulate", str(job), "--hardware", "cpu"]) == USAGE
     assert "--tensor-parallel-size" in capsys.readouterr().err

@@ -77,11 +77,13 @@ def compare(
     draws: int = 5,
     seed: int = 0,
     wanted: Callable[[], bool] = lambda: True,
+    on_run: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
     """Simulate the whole job, one sequence a row, under each policy; ``blend`` in three tempers.
 
     The answers in *observations* get their own length. Once ``wanted`` is false no further draw
-    is made; there is always one. The cache must hold every prompt.
+    is made; there is always one. ``on_run`` hears how many runs each draw has, before each run. The
+    cache must hold every prompt.
     """
     classes = find_classes(tree, prompts.max_tokens, observations)
     schedules = _schedules(prompts, tree, classes, engine, policies, observations, seed=seed)
@@ -91,6 +93,7 @@ def compare(
     while len(drawn) < draws and (not drawn or wanted()):
         drawn.append(_draw(prompts, tree, classes, engine, observations, rng))
         for name, schedule in schedules.items():
+            on_run(len(schedules))
             lengths = drawn[-1].lengths
             runs[name].append(simulate(tree, schedule, output_tokens=lengths, engine=engine))
     found = [candidate_of(name, one.policy, runs[name], tree) for name, one in schedules.items()]
