@@ -91,11 +91,10 @@ def simulate_command(
         print_json(document(found, counts, devices=tensor_parallel_size, seed=seed))
     else:
         draw(found, counts)
-        best = found.candidates[0]
-        if counts.unfinished and (planned is None or planned.policy != best.policy):
-            # The tempers of `blend` are what `auto` chooses between.
-            asked = best.policy if best.name == best.policy else "auto"
-            err.print(f"next: `blend plan {inert(str(job_path))} --policy {asked}`")
+        # No engine but `sim` is given the pace that `blend` was simulated with.
+        best = next((one for one in found.candidates if one.policy != "blend"), None)
+        if best and counts.unfinished and (planned is None or planned.policy != best.policy):
+            err.print(f"next: `blend plan {inert(str(job_path))} --policy {best.policy}`")
 
 
 class _Watch:
