@@ -182,7 +182,8 @@ def test_whatever_is_killed_nothing_is_lost_doubled_or_left_behind(
     assert attempts(job) - GOOD == sum(lost)
     with Job.open(job) as opened:
         outcomes = [(run.purpose, run.outcome) for run in opened.runs()]
-    assert outcomes[0] == ("sample", "killed")
+    # On a slow machine the sample may have ended just before the kill.
+    assert outcomes[0] in {("sample", "killed"), ("sample", "finished")}
     assert outcomes[-2:] == [("execute", "engine died"), ("execute", "finished")]
 
 
