@@ -11,7 +11,7 @@ from benchmarks.paper import published
 from benchmarks.paper.cells import Cell, System
 from benchmarks.paper.markdown import MISSING, spread, table
 from benchmarks.paper.plots import Floats, can_plot, grid
-from benchmarks.paper.section import Results, Scale, Section, speed_ups
+from benchmarks.paper.section import Results, Scale, Section, conditions, speed_ups
 from benchmarks.traces import TraceName
 from benchmarks.workloads import GRID_DENSITIES, GRID_SHARINGS
 
@@ -77,6 +77,11 @@ def _ours(which: Grid, scale: Scale, results: Results, system: System) -> Floats
     return found
 
 
+def grid_speed_ups(which: Grid, scale: Scale, results: Results, system: System) -> list[float]:
+    """Return the speed-ups of *system* in the cells that ran."""
+    return _known(_ours(which, scale, results, system))
+
+
 def _text(which: Grid, scale: Scale, results: Results, plots: Path) -> str:
     ours = {system: _ours(which, scale, results, system) for system in COMPARED[1:]}
     places = _places(which, scale)
@@ -93,8 +98,9 @@ def _text(which: Grid, scale: Scale, results: Results, plots: Path) -> str:
         ["practical optimum here", spread([base.seconds / base.optimum_s for base in ran])],
         ["bound here, weight reads counted", spread([base.seconds / base.bound_s for base in ran])],
     ]
-    text += table(["mean [least-greatest]", "speed-up"], summary) + "\n"
-    text += "Each cell: paper's figure / paper's policy here / blend.\n\n"
+    above = conditions(scale.grid, scale.seeds[:1])
+    text += above + table(["mean [least-greatest]", "speed-up"], summary) + "\n"
+    text += "Each cell: paper's figure / paper's policy here / blend.\n\n" + above
     text += table(
         ["density \\ sharing", *map(str, which.sharings)],
         [
