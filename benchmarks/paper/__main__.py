@@ -66,8 +66,8 @@ def write(sections: Sequence[Section], scale: Scale, results: Results, *, plots:
         "# The paper's evaluation, simulated\n\n"
         "Written by `make paper`. Every figure is from the step simulator on an A100-80G, with "
         "stand-ins for the paper's traces, and not from a GPU: compare the relations, not the "
-        f"tokens a second. Workloads of {scale.traces:,} requests, grids of {scale.grid:,}; seeds "
-        f"{seeds}.\n\n"
+        f"tokens a second. Workloads of {scale.traces:,} requests, grids of {scale.grid:,}; seed "
+        f"{seeds}. `n/a`: not run.\n\n"
         "All systems run on the same simulated device; they differ in their order and in whether "
         "compute and memory overlap:\n\n"
         + "".join(f"- `{name}`: {what}\n" for name, what in SYSTEMS_IN_WORDS.items())

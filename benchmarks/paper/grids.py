@@ -15,6 +15,7 @@ from benchmarks.paper.section import Results, Scale, Section, conditions, speed_
 from benchmarks.traces import TraceName
 from benchmarks.workloads import GRID_DENSITIES, GRID_SHARINGS
 
+_NAMES: dict[System, str] = {"paper": "paper's policy", "blend": "blend"}
 COMPARED: tuple[System, ...] = ("nanoflow-dfs", "paper", "blend")
 
 
@@ -91,7 +92,7 @@ def _text(which: Grid, scale: Scale, results: Results, plots: Path) -> str:
         f"{len(places)} cells of {scale.grid:,} requests. {which.remark}\n\n"
     )
     summary = [["paper's figure", spread(theirs)]]
-    summary += [[f"{system} here", spread(_known(cells))] for system, cells in ours.items()]
+    summary += [[f"{_NAMES[system]} here", spread(_known(cells))] for system, cells in ours.items()]
     bases = [_cell(which, scale, *place, COMPARED[0]) for place in places]
     ran = [results[cell] for cell in bases if cell in results]
     summary += [
@@ -100,6 +101,11 @@ def _text(which: Grid, scale: Scale, results: Results, plots: Path) -> str:
     ]
     above = conditions(scale.grid, scale.seeds[:1])
     text += above + table(["mean [least-greatest]", "speed-up"], summary) + "\n"
+    for system in _NAMES:
+        cells = [_cell(which, scale, *place, system) for place in places]
+        alone = [results[c].sample_s / results[c].seconds for c in cells if c in results]
+        text += f"Run alone to its end, the sample of `{system}` takes {spread(alone)} of its run. "
+    text += "That is no part of the figures.\n\n"
     text += "Each cell: paper's figure / paper's policy here / blend.\n\n" + above
     text += table(
         ["density \\ sharing", *map(str, which.sharings)],
