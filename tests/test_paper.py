@@ -8,12 +8,35 @@ import pytest
 
 from benchmarks.paper import __main__ as paper
 from benchmarks.paper import grids, ledger, plots, published
-from benchmarks.paper.cells import ENGINES, Cell, Outcome, available, measure
+from benchmarks.paper.cells import SYSTEMS, Cell, Outcome, System, available, measure
 from benchmarks.paper.remarks import REMARKS
-from benchmarks.paper.section import FULL, QUICK, Scale, speed_ups
+from benchmarks.paper.section import FULL, QUICK, Scale, Section, speed_ups
 
 TINY = Scale(traces=2_000, grid=2_000, seeds=(3,), every_row=99, every_column=99)
 CELL = Cell(system="nanoflow-dfs", density=1.4, sharing=0.35, n=2_000, seed=3)
+
+
+OUTCOME = Outcome(
+    seconds=20.0,
+    optimum_s=10.0,
+    bound_s=15.0,
+    tokens=1_234_560,
+    steps=900,
+    sharing=0.3,
+    best_sharing=0.35,
+    density=1.39,
+    preemptions=0,
+    refused=0,
+    sampled=30,
+    sampled_output=0.2,
+    sample_s=1.5,
+    chosen="",
+    plan_s=0.1,
+    wall_s=0.2,
+    line_s=[10.0, 20.0],
+    line_compute_s=[4.0, 3.0],
+    line_memory_s=[2.0, 6.0],
+)
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +44,7 @@ def outcome() -> Outcome:
     return measure(CELL)
 
 
-def sections(*names: str) -> list[paper.Section]:
+def sections(*names: str) -> list[Section]:
     return [section for section in paper.SECTIONS if section.name in names]
 
 
@@ -52,6 +75,7 @@ def test_every_remark_stands_beside_a_figure() -> None:
     assert set(REMARKS) <= {section.name for section in paper.SECTIONS}
 
 
+@pytest.mark.slow  # like all that simulate: compiles the kernels where that has not been done
 def test_a_cell_takes_no_less_than_its_bounds(outcome: Outcome) -> None:
     assert outcome.optimum_s <= outcome.bound_s <= outcome.seconds
     assert 0 < outcome.sharing <= outcome.best_sharing
@@ -60,24 +84,52 @@ def test_a_cell_takes_no_less_than_its_bounds(outcome: Outcome) -> None:
     assert len(outcome.line_s) == len(outcome.line_compute_s) == len(outcome.line_memory_s) <= 100
 
 
+@pytest.mark.slow
 def test_operators_one_after_another_take_longer(outcome: Outcome) -> None:
     assert measure(replace(CELL, system="vllm-dfs")).seconds > outcome.seconds
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_system_beats_the_bound_or_learns_more_than_a_sample(system: System) -> None:
+    found = measure(replace(CELL, system=system))
+
+    assert found.bound_s <= found.seconds
+    assert 0 < found.sampled < 0.05 * CELL.n
+    assert 0 < found.sampled_output < 1
+    assert found.refused == 0
+    assert bool(found.chosen) == (system == "auto")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["paper", "blend", "memory-first"])
+def test_orders_by_length_beat_a_depth_first_order(system: System, outcome: Outcome) -> None:
+    assert measure(replace(CELL, system=system)).seconds < outcome.seconds
+
+
+@pytest.mark.slow
+def test_all_lengths_can_be_known() -> None:
+    found = measure(replace(CELL, system="paper", sample=1.0))
+
+    assert found.sampled == CELL.n
+    assert found.sampled_output == pytest.approx(1.0)
+    assert found.sample_s == 0.0
+
+
+@pytest.mark.slow
 def test_devices_work_together(outcome: Outcome) -> None:
     assert measure(replace(CELL, devices=2)).seconds < outcome.seconds
 
 
-def test_outcomes_come_back_as_they_were_saved_for_the_same_code_only(
-    outcome: Outcome, tmp_path: Path
-) -> None:
-    ledger.save(tmp_path, CELL, outcome, code="now")
+def test_outcomes_come_back_as_they_were_saved_for_the_same_code_only(tmp_path: Path) -> None:
+    ledger.save(tmp_path, CELL, OUTCOME, code="now")
 
     other = replace(CELL, seed=4)
-    assert ledger.load(tmp_path, [CELL, other], code="now") == {CELL: outcome}
+    assert ledger.load(tmp_path, [CELL, other], code="now") == {CELL: OUTCOME}
     assert ledger.load(tmp_path, [CELL], code="later") == {}
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = sections("fig-10")
     first = paper.run(wanted, TINY, folder=tmp_path, jobs=1)
@@ -91,30 +143,40 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     assert paper.run(wanted, TINY, folder=tmp_path, jobs=1) == first
 
 
-def test_the_report_shows_every_section_and_says_what_is_missing(
-    outcome: Outcome, tmp_path: Path
-) -> None:
-    some = [s for s in paper.SECTIONS if s.name != "table-2"]  # made at full size elsewhere
+def test_the_report_shows_what_ran_and_names_what_did_not(tmp_path: Path) -> None:
+    some = sections("fig-7", "fig-7-70b", "sampling", "table-3")
 
-    text = paper.write(some, TINY, {CELL: outcome}, plots=tmp_path)
+    text = paper.write(some, TINY, {CELL: OUTCOME}, plots=tmp_path)
 
-    assert text.count("\n## ") == len(some)
+    assert text.count("\n## ") == 1
+    assert f"{OUTCOME.tokens_s:,.0f}" in text
     assert "n/a" in text
-    assert f"{outcome.tokens_s:,.0f}" in text
+    missing = text.partition("Not run, and so not here: ")[2].partition("\n")[0]
+    assert {"fig-7-70b", "sampling", "table-3", "fig-9"} <= set(missing.strip(".").split(", "))
 
 
-def test_a_speed_up_is_the_ratio_of_the_times(outcome: Outcome) -> None:
+def test_conditions_stand_above_every_table_of_simulated_runs(tmp_path: Path) -> None:
+    simulated = [s for s in paper.SECTIONS if s.cells(TINY)]
+    cells = [cell for section in simulated for cell in section.cells(TINY)]
+
+    text = paper.write(simulated, TINY, dict.fromkeys(cells, OUTCOME), plots=tmp_path)
+
+    parts = text.split("\n## ")[1:]
+    assert len(parts) == len(simulated)
+    for part in parts:
+        assert part.count("|---|") == part.count("stand-in lengths, seed")
+
+
+def test_a_speed_up_is_the_ratio_of_the_times() -> None:
     blend = replace(CELL, system="blend")
-    faster = replace(outcome, seconds=outcome.seconds / 2)
+    faster = replace(OUTCOME, seconds=OUTCOME.seconds / 2)
 
-    assert speed_ups({CELL: outcome, blend: faster}, [blend], "nanoflow-dfs") == [2.0]
-    assert speed_ups({CELL: outcome}, [blend], "nanoflow-dfs") == []
+    assert speed_ups({CELL: OUTCOME, blend: faster}, [blend], "nanoflow-dfs") == [2.0]
+    assert speed_ups({CELL: OUTCOME}, [blend], "nanoflow-dfs") == []
 
 
-def test_only_policies_that_are_simulated_to_the_letter_count() -> None:
-    runnable = {system for system in ENGINES if available(replace(CELL, system=system))}
-
-    assert {"vllm-dfs", "nanoflow-dfs", "nanoflow-balance"} <= runnable
+def test_every_system_is_simulated_but_replicas_are_not() -> None:
+    assert all(available(replace(CELL, system=system)) for system in SYSTEMS)
     assert not available(replace(CELL, replicas=2))
 
 

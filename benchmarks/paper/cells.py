@@ -3,9 +3,13 @@
 All systems run on the same simulated device, engine limits and lengths; only the order of
 admissions and whether compute and memory overlap differ. As in the paper's terms there is no
 prefill attention, no overhead of a step, and the weights do not slow the cache's reads down.
+
+Orders that need lengths are told those of a sample, chosen as the product chooses it; that a row
+is of one trace or another they are not told. The sample costs no time and runs again with the rest.
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from time import perf_counter
 from typing import Literal, get_args
 
@@ -14,30 +18,36 @@ import numpy as np
 from benchmarks.traces import PAPER_HARDWARE, TraceName
 from benchmarks.workloads import Workload, mixture
 from blend.core.planning.engine_model import EngineModel, Mode, engine_model
+from blend.core.planning.guard import guarded_plan, plain_schedule
 from blend.core.planning.hardware import model_preset, tensor_parallel
 from blend.core.planning.lengths import Observations, choose_sample
 from blend.core.planning.optimum import bound_s, practical_optimum_s, work_of
-from blend.core.planning.plan import make_plan
+from blend.core.planning.plan import BY_CLASS, Plan, make_plan
 from blend.core.planning.simulate import Simulated, simulate
 from blend.core.planning.tree import Tree
-from blend.core.schedule import POLICIES, Policy
+from blend.core.schedule import Policy, PolicyChoice
 
-System = Literal["vllm-dfs", "nanoflow-dfs", "nanoflow-balance", "paper", "blend"]
+System = Literal[
+    "vllm-dfs", "nanoflow-dfs", "nanoflow-balance", "memory-first", "paper", "blend", "auto"
+]
 SYSTEMS: tuple[System, ...] = get_args(System)
+FIXED = SYSTEMS[:-1]
+"""All but ``auto``, which simulates six ways of running a job to keep the fastest."""
 
 # What each system of the paper is here: how its operators run, and its order.
-ENGINES: dict[System, tuple[Mode, str]] = {
+ENGINES: dict[System, tuple[Mode, PolicyChoice]] = {
     "vllm-dfs": ("sequential", "dfs"),
     "nanoflow-dfs": ("overlapped", "dfs"),
     "nanoflow-balance": ("overlapped", "random"),
+    "memory-first": ("overlapped", "memory-first"),
     "paper": ("overlapped", "paper"),
     "blend": ("overlapped", "blend"),
+    "auto": ("overlapped", "auto"),
 }
-# The policies that the compiled simulator follows to the letter.
-SIMULATED = frozenset({"dfs", "fcfs", "random"})
 
 STEP_TOKENS, MAX_SEQUENCES = 2_048, 4_096
-SAMPLE_MINIMUM = 30
+# What `blend plan` samples of a cohort at least, for policies with classes and for the others.
+CLASS_MINIMUM, MINIMUM = 30, 8
 LINE_STEPS, POINTS = 64, 100
 
 
@@ -60,7 +70,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a cell came to; the last three are by stretch of equal steps, at most 100 of them."""
+    """What a cell came to; the last three are by stretch of equal steps, at most 100 of them.
+
+    ``sampled`` rows told their lengths, ``sampled_output`` is their part of all output tokens;
+    ``sample_s`` is what they take alone, in depth-first order: no part of ``seconds``;
+    ``refused`` rows could never fit the cache, and did not run;
+    ``chosen`` is the way of running the job that ``auto`` found the fastest, "" for the others.
+    """
 
     seconds: float
     optimum_s: float
@@ -71,6 +87,11 @@ class Outcome:
     best_sharing: float
     density: float
     preemptions: int
+    refused: int
+    sampled: int
+    sampled_output: float
+    sample_s: float
+    chosen: str
     plan_s: float
     wall_s: float
     line_s: list[float]
@@ -90,27 +111,17 @@ class Outcome:
 
 def available(cell: Cell) -> bool:
     """Whether this version of the project can run the cell."""
-    policy = ENGINES[cell.system][1]
-    return policy in SIMULATED and policy in POLICIES and cell.replicas == 1
+    return cell.replicas == 1
 
 
 def measure(cell: Cell) -> Outcome:
     """Generate the workload of *cell*, plan it and run it in virtual time."""
     began = perf_counter()
-    workload = mixture(cell.density, cell.sharing, n=cell.n, seed=cell.seed, compute=cell.compute)
-    tree, engine = workload.tree(), engine_of(cell)
+    workload, tree = _workload(cell.density, cell.sharing, cell.n, cell.seed, cell.compute)
+    engine = engine_of(cell)
     planning = perf_counter()
-    policy = _policy(ENGINES[cell.system][1])
-    plan = make_plan(
-        workload.sizes(),
-        policy=policy,
-        hardware=engine.hardware,
-        model=engine.model,
-        observations=_observed(workload, tree, cell),
-        tree=tree,
-        seed=cell.seed,
-        kept_sharing=cell.kept_sharing,
-    )
+    observed = _observed(workload, tree, cell)
+    plan = _plan(workload, tree, engine, observed, cell)
     plan_s = perf_counter() - planning
     simulated = simulate(
         tree,
@@ -119,7 +130,35 @@ def measure(cell: Cell) -> Outcome:
         engine=engine,
         line_steps=LINE_STEPS,
     )
-    return _outcome(workload, tree, engine, simulated, plan_s=plan_s, began=began)
+    return _outcome(workload, tree, engine, observed, plan, simulated, plan_s=plan_s, began=began)
+
+
+# The systems of one workload are measured one after another.
+@lru_cache(maxsize=1)
+def _workload(
+    density: float, sharing: float, n: int, seed: int, compute: TraceName
+) -> tuple[Workload, Tree]:
+    workload = mixture(density, sharing, n=n, seed=seed, compute=compute)
+    return workload, workload.tree()
+
+
+def _plan(
+    workload: Workload, tree: Tree, engine: EngineModel, observed: Observations, cell: Cell
+) -> Plan:
+    policy = ENGINES[cell.system][1]
+    if policy == "auto":
+        return guarded_plan(workload.sizes(), tree, engine, observations=observed, seed=cell.seed)
+    return make_plan(
+        workload.sizes(),
+        policy=policy,
+        hardware=engine.hardware,
+        model=engine.model,
+        observations=observed,
+        tree=tree,
+        seed=cell.seed,
+        kept_sharing=cell.kept_sharing,
+        mode=engine.mode,
+    )
 
 
 def engine_of(cell: Cell) -> EngineModel:
@@ -135,29 +174,41 @@ def engine_of(cell: Cell) -> EngineModel:
     return replace(engine, shared_bandwidth=False)
 
 
-def _policy(name: str) -> Policy:
-    return next(policy for policy in POLICIES if policy == name)
-
-
 def _observed(workload: Workload, tree: Tree, cell: Cell) -> Observations:
     tokens = np.full(len(workload), np.nan)
     rows = np.arange(len(workload))
     if cell.sample < 1.0:
+        by_class = ENGINES[cell.system][1] in (*BY_CLASS, "auto")
         rows = choose_sample(
             tree,
             workload.sizes(),
             probability=cell.sample,
-            minimum=SAMPLE_MINIMUM,
+            minimum=CLASS_MINIMUM if by_class else MINIMUM,
+            every_cohort=by_class,
             seed=cell.seed,
         )
     tokens[rows] = workload.output_tokens[rows]
     return Observations(tokens, finished=~np.isnan(tokens))
 
 
+def _sample_s(
+    workload: Workload, tree: Tree, engine: EngineModel, observed: Observations, policy: Policy
+) -> float:
+    """Return the seconds of the sample alone, 0 where no length is asked for or all are known."""
+    if policy not in (*BY_CLASS, "paper") or observed.finished.all():
+        return 0.0
+    order = plain_schedule(tree, "dfs", tree.rows).only(observed.finished)
+    return simulate(
+        tree, order, output_tokens=workload.output_tokens, engine=engine, line_steps=LINE_STEPS
+    ).seconds
+
+
 def _outcome(
     workload: Workload,
     tree: Tree,
     engine: EngineModel,
+    observed: Observations,
+    plan: Plan,
     simulated: Simulated,
     *,
     plan_s: float,
@@ -174,17 +225,23 @@ def _outcome(
     stretches = min(POINTS, len(line.seconds))
     cuts = np.arange(stretches, dtype=np.int64) * len(line.seconds) // stretches
     ends = np.append(cuts[1:], len(line.seconds)) - 1
-    prompt_tokens = int(workload.prompt_tokens.sum())
+    prompt_tokens, output_tokens = int(workload.prompt_tokens.sum()), workload.output_tokens.sum()
+    policy = plan.schedule.policy
     return Outcome(
         seconds=simulated.seconds,
         optimum_s=practical_optimum_s(work, alpha=engine.interference),
         bound_s=bound_s(work, engine),
-        tokens=prompt_tokens + int(workload.output_tokens.sum()),
+        tokens=prompt_tokens + int(output_tokens),
         steps=simulated.steps,
         sharing=simulated.cached_tokens / prompt_tokens,
         best_sharing=tree.sharing,
         density=workload.density,
         preemptions=simulated.preemptions,
+        refused=simulated.refused,
+        sampled=int(observed.finished.sum()),
+        sampled_output=float(np.nansum(observed.tokens) / output_tokens),
+        sample_s=_sample_s(workload, tree, engine, observed, policy),
+        chosen=next((one.name for one in plan.candidates if one.policy == policy), ""),
         plan_s=plan_s,
         wall_s=perf_counter() - began,
         line_s=line.seconds[ends].tolist(),

@@ -11,10 +11,11 @@ from benchmarks.paper import published
 from benchmarks.paper.cells import Cell, System
 from benchmarks.paper.markdown import MISSING, spread, table
 from benchmarks.paper.plots import Floats, can_plot, grid
-from benchmarks.paper.section import Results, Scale, Section, speed_ups
+from benchmarks.paper.section import Results, Scale, Section, conditions, speed_ups
 from benchmarks.traces import TraceName
 from benchmarks.workloads import GRID_DENSITIES, GRID_SHARINGS
 
+_NAMES: dict[System, str] = {"paper": "paper's policy", "blend": "blend"}
 COMPARED: tuple[System, ...] = ("nanoflow-dfs", "paper", "blend")
 
 
@@ -77,6 +78,11 @@ def _ours(which: Grid, scale: Scale, results: Results, system: System) -> Floats
     return found
 
 
+def grid_speed_ups(which: Grid, scale: Scale, results: Results, system: System) -> list[float]:
+    """Return the speed-ups of *system* in the cells that ran."""
+    return _known(_ours(which, scale, results, system))
+
+
 def _text(which: Grid, scale: Scale, results: Results, plots: Path) -> str:
     ours = {system: _ours(which, scale, results, system) for system in COMPARED[1:]}
     places = _places(which, scale)
@@ -86,15 +92,21 @@ def _text(which: Grid, scale: Scale, results: Results, plots: Path) -> str:
         f"{len(places)} cells of {scale.grid:,} requests. {which.remark}\n\n"
     )
     summary = [["paper's figure", spread(theirs)]]
-    summary += [[f"{system} here", spread(_known(cells))] for system, cells in ours.items()]
+    summary += [[f"{_NAMES[system]} here", spread(_known(cells))] for system, cells in ours.items()]
     bases = [_cell(which, scale, *place, COMPARED[0]) for place in places]
     ran = [results[cell] for cell in bases if cell in results]
     summary += [
         ["practical optimum here", spread([base.seconds / base.optimum_s for base in ran])],
         ["bound here, weight reads counted", spread([base.seconds / base.bound_s for base in ran])],
     ]
-    text += table(["mean [least-greatest]", "speed-up"], summary) + "\n"
-    text += "Each cell: paper's figure / paper's policy here / blend.\n\n"
+    above = conditions(scale.grid, scale.seeds[:1])
+    text += above + table(["mean [least-greatest]", "speed-up"], summary) + "\n"
+    for system in _NAMES:
+        cells = [_cell(which, scale, *place, system) for place in places]
+        alone = [results[c].sample_s / results[c].seconds for c in cells if c in results]
+        text += f"Run alone to its end, the sample of `{system}` takes {spread(alone)} of its run. "
+    text += "That is no part of the figures.\n\n"
+    text += "Each cell: paper's figure / paper's policy here / blend.\n\n" + above
     text += table(
         ["density \\ sharing", *map(str, which.sharings)],
         [

@@ -21,7 +21,7 @@ def code_digest() -> str:
     digest = sha256()
     sources = [
         *(ROOT / "core").rglob("*.py"),
-        *(ROOT / "core" / "data").glob("*.json"),
+        *(ROOT / "core").rglob("*.json"),
         *(ROOT / "benchmarks").glob("*.py"),
         ROOT / "benchmarks" / "paper" / "cells.py",
     ]

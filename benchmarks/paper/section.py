@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.paper.cells import Cell, Outcome, System
+from benchmarks.paper.cells import MAX_SEQUENCES, STEP_TOKENS, Cell, Outcome, System
 from benchmarks.workloads import TABLE_2
+from blend.core.planning.engine_model import INTERFERENCE
 
 Results = Mapping[Cell, Outcome]
 
@@ -32,6 +33,20 @@ class Section:
     name: str
     cells: Callable[[Scale], Sequence[Cell]]
     text: Callable[[Scale, Results, Path], str]
+
+
+def conditions(
+    n: int, seeds: Sequence[int], *, device: str = "Llama-3-8B, one A100-80G", sample: str = "1 %"
+) -> str:
+    """Return the line that stands above every table of simulated runs."""
+    plural = "s" if len(seeds) > 1 else ""
+    return (
+        f"*{n:,} requests a workload, stand-in lengths, seed{plural} {', '.join(map(str, seeds))}; "
+        f"{device}, simulated: steps of at most {STEP_TOKENS:,} tokens and {MAX_SEQUENCES:,} "
+        "sequences, no overhead, no prefill attention. A step takes max(c, W) + m on vLLM and "
+        f"max + {INTERFERENCE}·min of max(c, W) and m where operators overlap (c: compute, m: "
+        f"cache reads, W: reading the weights). Lengths known from {sample} of the requests.*\n\n"
+    )
 
 
 def trace_cell(name: str, system: System, scale: Scale, *, seed: int | None = None) -> Cell:

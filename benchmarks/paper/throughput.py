@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.paper import published
-from benchmarks.paper.cells import SYSTEMS, Cell, System
+from benchmarks.paper.cells import FIXED, Cell, System
 from benchmarks.paper.markdown import number, spread, table
 from benchmarks.paper.plots import Floats, bars, can_plot, lines
 from benchmarks.paper.section import (
     Results,
     Scale,
     Section,
+    conditions,
     speed_ups,
     trace_cell,
     trace_cells,
@@ -23,16 +24,30 @@ from benchmarks.workloads import TABLE_2
 LARGE_MODEL, LARGE_DEVICES = "llama-3-70b", 8
 OTHER_MODELS = {"qwen-2.5-7b": 1, "llama-2-7b": 1, "qwen-2.5-72b": 8, "deepseek-67b": 8}
 REPLICAS = (1, 2, 4)
+Cells = dict[tuple[str, System], list[Cell]]
 COMPARED: tuple[System, ...] = ("nanoflow-dfs", "paper", "blend")
 
 
 def _fig_7_cells(scale: Scale) -> list[Cell]:
-    small = [c for name in TABLE_2 for system in SYSTEMS for c in trace_cells(name, system, scale)]
-    return small + [
-        _on(trace_cell(name, system, scale), LARGE_MODEL, LARGE_DEVICES)
+    return [c for cells in _small(scale).values() for c in cells]
+
+
+def _fig_7_70b_cells(scale: Scale) -> list[Cell]:
+    return [c for cells in _large(scale).values() for c in cells]
+
+
+def _small(scale: Scale) -> Cells:
+    return {
+        (name, system): trace_cells(name, system, scale) for name in TABLE_2 for system in FIXED
+    }
+
+
+def _large(scale: Scale) -> Cells:
+    return {
+        (name, system): [_on(trace_cell(name, system, scale), LARGE_MODEL, LARGE_DEVICES)]
         for name in TABLE_2
-        for system in SYSTEMS
-    ]
+        for system in FIXED
+    }
 
 
 def _on(cell: Cell, model: str, devices: int) -> Cell:
@@ -40,14 +55,7 @@ def _on(cell: Cell, model: str, devices: int) -> Cell:
 
 
 def _fig_7(scale: Scale, results: Results, plots: Path) -> str:
-    small = {
-        (name, system): trace_cells(name, system, scale) for name in TABLE_2 for system in SYSTEMS
-    }
-    large = {
-        (name, system): [_on(trace_cell(name, system, scale), LARGE_MODEL, LARGE_DEVICES)]
-        for name in TABLE_2
-        for system in SYSTEMS
-    }
+    cells = _small(scale)
     text = (
         "## Fig. 7: throughput\n\nInput and output tokens a second, mean over the seeds; `optimum` "
         "is max + 0.15·min of compute and memory at the sharing of a depth-first order. It is not "
@@ -55,17 +63,41 @@ def _fig_7(scale: Scale, results: Results, plots: Path) -> str:
         "counts the reads of the weights at each step as well, which a job of few long answers "
         "waits for.\n\n"
     )
-    for title, cells in (("Llama-3-8B, one A100-80G", small), ("Llama-3-70B, eight", large)):
-        text += f"### {title}\n\n" + _throughput(cells, results) + "\n"
-        text += _gains(cells, results, title) + "\n"
+    above = conditions(scale.traces, scale.seeds)
+    text += above + _throughput(cells, results) + "\n"
+    text += above + _gains(cells, results, published.GAIN_8B, published.OPTIMUM_8B) + "\n"
+    text += above + _per_trace(cells, results) + "\n"
     if can_plot():
         series: dict[str, list[float]] = {
-            system: [_mean_tokens_s(small[name, system], results) or 0.0 for name in TABLE_2]
-            for system in SYSTEMS
+            system: [_mean_tokens_s(cells[name, system], results) or 0.0 for name in TABLE_2]
+            for system in FIXED
         }
         bars(plots / "fig-7.svg", list(TABLE_2), series)
         text += "![Throughput of each system](paper/fig-7.svg)\n"
     return text
+
+
+def _fig_7_70b(scale: Scale, results: Results, _plots: Path) -> str:
+    cells = _large(scale)
+    above = conditions(scale.traces, scale.seeds[:1], device="Llama-3-70B, eight A100-80G as one")
+    gains = _gains(cells, results, published.GAIN_70B, published.OPTIMUM_70B)
+    return f"## Fig. 7: Llama-3-70B\n\n{above}{_throughput(cells, results)}\n{above}{gains}"
+
+
+def _per_trace(cells: Cells, results: Results) -> str:
+    rows = [
+        [
+            name,
+            *(
+                spread(speed_ups(results, cells[name, system], "nanoflow-dfs"))
+                for system in FIXED
+                if system not in ("vllm-dfs", "nanoflow-dfs")
+            ),
+        ]
+        for name in TABLE_2
+    ]
+    others = [system for system in FIXED if system not in ("vllm-dfs", "nanoflow-dfs")]
+    return table(["over NanoFlow-DFS, mean [least-greatest]", *others], rows)
 
 
 def _mean_tokens_s(cells: Sequence[Cell], results: Results) -> float | None:
@@ -73,17 +105,17 @@ def _mean_tokens_s(cells: Sequence[Cell], results: Results) -> float | None:
     return float(np.mean(found)) if found else None
 
 
-def _throughput(cells: dict[tuple[str, System], list[Cell]], results: Results) -> str:
+def _throughput(cells: Cells, results: Results) -> str:
     rows = []
     for name in TABLE_2:
-        any_ran = [results[c] for system in SYSTEMS for c in cells[name, system] if c in results]
+        any_ran = [results[c] for system in FIXED for c in cells[name, system] if c in results]
         optimum = float(np.mean([o.tokens / o.optimum_s for o in any_ran])) if any_ran else None
-        measured = [number(_mean_tokens_s(cells[name, system], results), 0) for system in SYSTEMS]
+        measured = [number(_mean_tokens_s(cells[name, system], results), 0) for system in FIXED]
         rows.append([name, *measured, number(optimum, 0)])
-    return table(["tokens/s", *SYSTEMS, "optimum"], rows)
+    return table(["tokens/s", *FIXED, "optimum"], rows)
 
 
-def _gains(cells: dict[tuple[str, System], list[Cell]], results: Results, title: str) -> str:
+def _gains(cells: Cells, results: Results, gain: str, share: float) -> str:
     def all_of(system: System, names: Sequence[str] = tuple(TABLE_2)) -> list[Cell]:
         return [cell for name in names for cell in cells[name, system]]
 
@@ -92,10 +124,7 @@ def _gains(cells: dict[tuple[str, System], list[Cell]], results: Results, title:
                 for system in ("paper", "blend")]  # fmt: skip
         return [what, paper, *ours]
 
-    large = "70B" in title
     every, first = tuple(TABLE_2), ("trace 1", "trace 2")
-    gain = published.GAIN_70B if large else published.GAIN_8B
-    share = published.OPTIMUM_70B if large else published.OPTIMUM_8B
     shares = [
         spread([results[c].optimum_share for c in all_of(system) if c in results])
         for system in ("paper", "blend")
@@ -117,23 +146,25 @@ def _gains(cells: dict[tuple[str, System], list[Cell]], results: Results, title:
 
 
 def _fig_9_cells(scale: Scale) -> list[Cell]:
-    return [trace_cell(name, system, scale) for name in TABLE_2 for system in SYSTEMS]
+    return [trace_cell(name, system, scale) for name in TABLE_2 for system in FIXED]
 
 
 def _fig_9(scale: Scale, results: Results, _plots: Path) -> str:
     rows = []
     for name in TABLE_2:
         base = results.get(trace_cell(name, "nanoflow-dfs", scale))
-        found = [results.get(trace_cell(name, system, scale)) for system in SYSTEMS]
+        found = [results.get(trace_cell(name, system, scale)) for system in FIXED]
         kept = [o.sharing / base.sharing if o and base and base.sharing else None for o in found]
         shared = (base.best_sharing, base.sharing) if base else (None, None)
         rows.append([name, *(number(share, 3) for share in (*shared, *kept))])
-    header = ["of prompt tokens", "shared", "found by DFS", *(f"{s}, of DFS" for s in SYSTEMS)]
+    header = ["of prompt tokens", "shared", "found by DFS", *(f"{s}, of DFS" for s in FIXED)]
     return (
         "## Fig. 9: sharing kept\n\nPrompt tokens found in the cache. It has blocks of 16 tokens, "
         "which a system prompt of five never fills. Paper: at least "
         f"{published.SHARING_KEPT:.2f} of DFS for BlendServe, under "
-        f"{published.SHARING_KEPT_RANDOM:.2f} for a random order.\n\n" + table(header, rows)
+        f"{published.SHARING_KEPT_RANDOM:.2f} for a random order.\n\n"
+        + conditions(scale.traces, scale.seeds[:1])
+        + table(header, rows)
     )
 
 
@@ -161,6 +192,7 @@ def _fig_10(scale: Scale, results: Results, plots: Path) -> str:
         "## Fig. 10: compute and memory over the run\n\nTrace 1, Llama-3-8B. The last column is "
         "the part of the time in which both take at least a quarter of it.\n\n"
     )
+    text += conditions(scale.traces, scale.seeds[:1])
     text += table(["system", "compute, s", "memory, s", "both at work"], rows)
     if can_plot() and series:
         lines(plots / "fig-10.svg", series)
@@ -180,15 +212,18 @@ def _fig_12_cells(scale: Scale) -> list[Cell]:
 def _fig_12(scale: Scale, results: Results, _plots: Path) -> str:
     rows = []
     for model, devices in OTHER_MODELS.items():
-        row = [f"{model}, {devices} x A100"]
+        row, refused = [f"{model}, {devices} x A100"], 0
         for system in ("paper", "blend"):
             cells = [_on(trace_cell(name, system, scale), model, devices) for name in TABLE_2]
             row.append(spread(speed_ups(results, cells, "nanoflow-dfs")))
+            refused = max([refused, *(results[c].refused for c in cells if c in results)])
+        row.append(number(refused, 0))
         rows.append(row)
     return (
         "## Fig. 12: four other models\n\nOver NanoFlow-DFS, the four traces. Paper: "
         f"{published.GAIN_OTHER_MODELS}.\n\n"
-        + table(["model", "paper's policy here", "blend"], rows)
+        + conditions(scale.traces, scale.seeds[:1], device="several A100-80G as one")
+        + table(["model", "paper's policy here", "blend", "requests that never fit, most"], rows)
     )
 
 
@@ -212,11 +247,14 @@ def _table_3(scale: Scale, results: Results, _plots: Path) -> str:
                      *(number(x) for x in times)])  # fmt: skip
     header = ["tokens/s", "paper 1", "2", "4", "blend 1", "2", "4", "paper 2 over 1", "4 over 1",
               "blend 2 over 1", "4 over 1"]  # fmt: skip
-    return "## Table 3: data parallel\n\nBy number of replicas.\n\n" + table(header, rows)
+    return "## Table 3: data parallel\n\nBy number of replicas.\n\n" + (
+        conditions(scale.traces, scale.seeds[:1]) + table(header, rows)
+    )
 
 
 SECTIONS = (
     Section("fig-7", _fig_7_cells, _fig_7),
+    Section("fig-7-70b", _fig_7_70b_cells, _fig_7_70b),
     Section("fig-9", _fig_9_cells, _fig_9),
     Section("fig-10", _fig_10_cells, _fig_10),
     Section("fig-12", _fig_12_cells, _fig_12),
