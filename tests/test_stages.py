@@ -280,6 +280,8 @@ def test_show_tells_of_job_schedule_tree_and_request(
     request = shown(capsys, job, "request", "choice-1")
     assert request["body"]["max_tokens"] == 2
     assert request["place"]["position"] == schedule["order"].index(1)
+    assert request["place"]["side"] in {"left", "right"}
+    assert request["place"]["length_source"] == "prior"  # two tokens at most: never sampled
 
 
 @pytest.mark.parametrize("view", [[], ["schedule"], ["tree"], ["request", "essay-2"]])

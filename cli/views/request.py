@@ -7,6 +7,7 @@ import orjson
 from blend.cli.console import counted, inert, out, percent, shortened, significant
 from blend.core.completion import Completion
 from blend.core.errors import BlendError
+from blend.core.planning.lengths import SOURCES
 from blend.core.schedule import LEFT
 from blend.store.job import Job, Place
 
@@ -38,9 +39,17 @@ def document(job: Job, custom_id: str) -> dict[str, object]:
         "prompt_tokens": len(request.prompt),
         "max_tokens": request.max_tokens,
         "sequences": request.sequences,
-        "place": place._asdict() if place else None,
+        "place": _place(place) if place else None,
         "attempts": job.attempts(row),
         "result": _result(result) if result else None,
+    }
+
+
+def _place(place: Place) -> dict[str, object]:
+    source = place.length_source
+    return place._asdict() | {
+        "side": "left" if place.side == LEFT else "right",
+        "length_source": None if source is None else SOURCES[source],
     }
 
 
