@@ -6,7 +6,7 @@ Order and sharing stay as they are; only the borders of nodes change. A node hol
 
 import numpy as np
 
-from blend.core.planning.demand import Demand, subtree_seconds
+from blend.core.planning.demand import Demand
 from blend.core.planning.tree import ROOT, Floats, Ints, Tree
 
 LARGEST_SHARE = 1 / 64
@@ -43,8 +43,9 @@ def node_starts(tree: Tree, demand: Demand) -> Ints:
 
 def _small_subtrees(tree: Tree, demand: Demand) -> Ints:
     """Return the starts of the largest subtrees within the limit, and of the rows outside them."""
-    comp, mem = subtree_seconds(tree, demand)
-    work = comp + mem
+    comp = demand.prefill_s(tree.lcp, tree.lengths) + demand.decode_comp_s[tree.rows]
+    # What its rows compute in this order: its first one may bring a segment from above along.
+    work = tree.sums(comp + demand.mem_s[tree.rows])
     small = work <= LARGEST_SHARE * work[ROOT]
     small[ROOT] = False
     highest = small & ~small[tree.parent]
