@@ -5,21 +5,30 @@ An engine decides nothing about order: it runs what it is given, in the order it
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from blend.core.completion import Completion
 from blend.core.request import Request
 
+Pacing = Literal["step budget", "none"]
+"""Whether an engine keeps the pace it is asked for, step by step, or computes what it is given."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What an engine can hold and do in one step, in tokens and sequences."""
+    """What an engine can hold and do in one step, in tokens and sequences.
+
+    ``prefill_threshold``: the most prompt tokens of one sequence that a step computes, 0 for no
+    limit but ``step_tokens``. An engine without ``pacing`` is paced by what is submitted to it.
+    """
 
     kv_tokens: int
     max_sequences: int
     step_tokens: int
     context_tokens: int
     block_tokens: int
+    prefill_threshold: int = 0
+    pacing: Pacing = "none"
 
 
 @dataclass(frozen=True, slots=True)
