@@ -1,7 +1,7 @@
 """`blend check`: validate request files without a model."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -9,13 +9,12 @@ import typer
 
 from blend.cli.console import counted, inert, out, print_json
 from blend.cli.inputs import expand_inputs
+from blend.cli.judging import Judged, judged_lines
 from blend.cli.options import JsonOption
 from blend.cli.rejections import RejectionTally, print_notes, shown_source
 from blend.core.errors import SOME_FAILED
-from blend.core.input.decompress import decompressed
-from blend.core.input.draft import Draft, Note, Rejection
-from blend.core.input.lines import MAX_LINE_BYTES, open_lines
-from blend.core.input.validate import duplicate, parse_line
+from blend.core.input.draft import Note, Rejection
+from blend.core.input.lines import MAX_LINE_BYTES
 from blend.store.seen_ids import SeenIds
 
 InputsArgument = Annotated[
@@ -37,7 +36,7 @@ class CheckCounts:
     notes: Counter[Note] = field(default_factory=Counter)
     blank: int = 0
 
-    def add(self, source: str, judged: Draft | Rejection | None) -> None:
+    def add(self, source: str, judged: Judged) -> None:
         """Count one line of ``source``."""
         if judged is None:
             self.blank += 1
@@ -46,24 +45,6 @@ class CheckCounts:
         else:
             self.accepted[judged.endpoint] += 1
             self.notes.update(judged.notes)
-
-
-def judged_lines(
-    source: str, seen: SeenIds, *, max_line_bytes: int = MAX_LINE_BYTES
-) -> Iterator[Draft | Rejection | None]:
-    """Yield the judgement of every line of one file; None for a blank one.
-
-    An id that ``seen`` already has is a duplicate, except where it was made up for a line without
-    one: such ids are made unique when the line is stored.
-    """
-    with decompressed(source) as stream:
-        for line in open_lines(stream, max_line_bytes=max_line_bytes):
-            judged = parse_line(line)
-            if isinstance(judged, Draft) and not judged.id_made_up:
-                first = seen.add(judged.custom_id, source=shown_source(source), line=judged.line)
-                if first is not None:
-                    judged = duplicate(judged, f"{first[0]}:{first[1]}")
-            yield judged
 
 
 def check_inputs(
@@ -76,7 +57,8 @@ def check_inputs(
     """Count every line of the files into ``counts``; with ``strict``, up to the first rejection."""
     with SeenIds() as seen:
         for source in sources:
-            for judged in judged_lines(source, seen, max_line_bytes=max_line_bytes):
+            name = shown_source(source)
+            for judged in judged_lines(source, name, max_line_bytes=max_line_bytes, seen=seen):
                 counts.add(source, judged)
                 if strict and counts.rejected:
                     return

@@ -1,17 +1,14 @@
-"""The first look at input files: what can be rejected before any model is loaded."""
+"""What all lines of the input files turn out to be, counted, before any is ingested."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from blend.cli.input_files import InputFile
-from blend.cli.reading import reading_progress
+from blend.cli.judging import Judged, judged_lines
 from blend.cli.rejections import RejectionTally, place
 from blend.core.errors import SOME_FAILED, BlendError
-from blend.core.input.decompress import decompressed
 from blend.core.input.draft import Draft, Note, Rejection
-from blend.core.input.lines import open_lines
-from blend.core.input.validate import duplicate, parse_line
 from blend.store.seen_ids import SeenIds
 
 _MODELS_KEPT = 20
@@ -43,38 +40,25 @@ class Survey:
 def survey(files: Sequence[InputFile], rules: SurveyRules) -> Survey:
     """Judge every line of the files in flat memory; raise BlendError for what the rules forbid."""
     found = Survey()
-    with SeenIds() as seen:
+    with SeenIds() as ids:
+        seen = None if rules.rename_duplicates else ids
         for file in files:
-            _survey_file(file, rules, found, seen)
+            for judged in judged_lines(
+                file.path, file.name, max_line_bytes=rules.max_line_bytes, seen=seen
+            ):
+                _take(judged, file, rules, found)
     return found
 
 
-def _survey_file(file: InputFile, rules: SurveyRules, found: Survey, seen: SeenIds) -> None:
-    with decompressed(file.path) as stream, reading_progress(file.name) as show:
-        for line in open_lines(stream, max_line_bytes=rules.max_line_bytes):
-            show(line.number)
-            judged = parse_line(line)
-            if isinstance(judged, Draft) and not rules.rename_duplicates:
-                judged = _first_use(judged, file, seen)
-            if isinstance(judged, Rejection):
-                if rules.strict:
-                    raise refused_line(file.name, judged)
-                found.rejected.add(file.name, judged)
-            elif judged is not None:
-                found.accepted += 1
-                found.notes.update(judged.notes)
-                _note_model(judged, file, rules, found)
-
-
-def _first_use(draft: Draft, file: InputFile, seen: SeenIds) -> Draft | Rejection:
-    """Return the draft, or its rejection when its custom_id was used before.
-
-    An id that was made up for a line without one is made unique later and never a duplicate.
-    """
-    if draft.id_made_up:
-        return draft
-    first = seen.add(draft.custom_id, source=file.name, line=draft.line)
-    return draft if first is None else duplicate(draft, f"{first[0]}:{first[1]}")
+def _take(judged: Judged, file: InputFile, rules: SurveyRules, found: Survey) -> None:
+    if isinstance(judged, Rejection):
+        if rules.strict:
+            raise refused_line(file.name, judged)
+        found.rejected.add(file.name, judged)
+    elif judged is not None:
+        found.accepted += 1
+        found.notes.update(judged.notes)
+        _note_model(judged, file, rules, found)
 
 
 def _note_model(draft: Draft, file: InputFile, rules: SurveyRules, found: Survey) -> None:
