@@ -180,7 +180,6 @@ def test_every_system_is_simulated_but_replicas_are_not() -> None:
     assert not available(replace(CELL, replicas=2))
 
 
-@pytest.mark.skipif(not plots.can_plot(), reason="matplotlib is not installed")
 def test_plots_are_small_and_the_same_every_time(tmp_path: Path) -> None:
     cells = np.array([[1.0, 1.2], [np.nan, 1.4]])
     files = [tmp_path / name for name in ("one.svg", "two.svg")]
