@@ -54,7 +54,7 @@ def execute_command(
             if job.executed() and not resume:
                 raise BlendError(
                     "the job was executed before and is not finished",
-                    hint=f"`blend execute {job_path} --resume` goes on with it",
+                    hint=f"`{next_command(job, job.counts())}` goes on with it",
                 )
             with opened_session(job, options) as session:
                 execute(session, schedule)

@@ -13,6 +13,7 @@ import typer
 
 from blend.cli.console import counted, err, inert
 from blend.cli.options import JobArgument
+from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.results import rejected_line, result_line
 from blend.core.utf8 import as_utf8
@@ -79,7 +80,10 @@ def refuse_outputs(
             raise BlendError(f"the output is a directory: {name}", hint="name a file in it")
         if not path.resolve().parent.is_dir():
             parent = path.resolve().parent
-            raise BlendError(f"no such directory: {parent}", hint=f"make it: `mkdir -p {parent}`")
+            raise BlendError(
+                f"no such directory: {parent}",
+                hint=f"make it: `{command_line('mkdir', '-p', parent)}`",
+            )
         if path.is_file() and not overwrite:
             raise BlendError(
                 f"the output exists: {name}", hint="name another file, or add `--overwrite`"

@@ -35,6 +35,7 @@ from blend.cli.reading import reading_progress
 from blend.cli.rejections import RejectionTally, print_notes
 from blend.cli.sharing import opened_sketch, save_sketch
 from blend.cli.survey import Survey, SurveyRules, survey
+from blend.core.command_line import command_line
 from blend.core.errors import SOME_FAILED, USAGE, BlendError
 from blend.core.input.lines import MAX_LINE_BYTES
 from blend.core.rendering.tokenizer import Tokenizer
@@ -228,7 +229,7 @@ def ingest_command(
     counts = ingest(job, inputs, options)
     print_json(document(counts)) if json else print_ingested(counts)
     if counts.job_rows:
-        err.print(f"next: `blend plan {inert(str(job))}`")
+        err.print(f"next: `{inert(command_line('blend', 'plan', job))}`")
     else:
         err.print("no requests in the job: its rejected lines stay so, ingest into a new job")
     if counts.rejected or counts.rejected_before:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from blend.core.command_line import command_line, shell_word
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.hardware import ModelShape, model_shape
 from blend.core.rendering.template import template_fault
@@ -102,9 +103,13 @@ def model_of(job: Job) -> str:
     if model is None:
         raise BlendError(
             f"nothing has been ingested into {job.path}",
-            hint=f"`blend ingest FILE --job {job.path} --model MODEL`",
+            hint=f"`{_ingest(job)} --model MODEL`",
         )
     return str(model)
+
+
+def _ingest(job: Job) -> str:
+    return command_line("blend", "ingest", "FILE", "--job", job.path)
 
 
 def require_rows(job: Job) -> None:
@@ -113,8 +118,8 @@ def require_rows(job: Job) -> None:
     if not len(job):
         raise BlendError(
             f"the job has no requests, every line was rejected or none was read: {job.path}",
-            hint=f"see `blend status {job.path}`; "
-            f"`blend ingest FILE --job {job.path} --model {model}`",
+            hint=f"see `{command_line('blend', 'status', job.path)}`; "
+            f"`{_ingest(job)} --model {shell_word(model)}`",
         )
 
 

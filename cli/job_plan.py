@@ -1,6 +1,7 @@
 """Which plan does a job have, and is it still of the rows and the model that the job has now?"""
 
 from blend.cli.job_model import require_rows
+from blend.core.command_line import command_line
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.schedule import Schedule
 from blend.store.job import Job, PlanRecord
@@ -23,7 +24,9 @@ def schedule_of(job: Job) -> Schedule:
 
 
 def _no_plan(job: Job) -> BlendError:
-    return BlendError("the job has no plan yet", hint=f"`blend plan {job.path}`")
+    return BlendError(
+        "the job has no plan yet", hint=f"`{command_line('blend', 'plan', job.path)}`"
+    )
 
 
 def digests_of(job: Job) -> dict[str, object]:
@@ -45,7 +48,7 @@ def fitting_schedule(job: Job) -> Schedule:
         if made_of.get(what) != now[what]:
             raise BlendError(
                 f"the plan does not fit: its {what} is {made_of.get(what)}, now {now[what]}",
-                hint=f"`blend plan {job.path}` again",
+                hint=f"`{command_line('blend', 'plan', job.path)}` again",
                 exit_code=MISMATCH,
             )
     return schedule_of(job)

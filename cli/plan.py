@@ -13,6 +13,7 @@ from blend.cli.job_model import require_rows, shape_of
 from blend.cli.machine import this_hardware
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
 from blend.cli.session import Session, opened_session, run_watched
+from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE
 from blend.core.planning.plan import Plan
 from blend.core.planning.tree import Tree, build_tree
@@ -140,8 +141,9 @@ def plan_command(job_path: JobArgument, *, choices: PlanChoices, options: Engine
         opened = opened_session(job, options) if settings.sample_rate else nullcontext(None)
         with opened as session:
             plan = sample_and_plan(job, session, settings)
-    name = inert(str(job_path))
     if plan is None:
-        err.print(f"not planned; what the sample finished is kept: `blend plan {name}`")
+        again = inert(command_line("blend", "plan", job_path))
+        err.print(f"not planned; what the sample finished is kept: `{again}`")
         raise typer.Exit(RESUMABLE)
-    err.print(f"next: `blend show {name} schedule`, `blend execute {name}`")
+    look = inert(command_line("blend", "show", job_path, "schedule"))
+    err.print(f"next: `{look}`, `{inert(command_line('blend', 'execute', job_path))}`")

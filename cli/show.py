@@ -7,6 +7,7 @@ import typer
 
 from blend.cli.console import print_json
 from blend.cli.options import JobArgument, JsonOption
+from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.store.job import Job
 
@@ -23,7 +24,8 @@ def show_command(
 ) -> None:
     """Look at the job, its schedule, its prefix tree, or one request by its custom_id."""
     if what == "request" and custom_id is None:
-        raise BlendError("no request is named", hint=f"`blend show {job_path} request CUSTOM_ID`")
+        named = command_line("blend", "show", job_path, "request", "CUSTOM_ID")
+        raise BlendError("no request is named", hint=f"`{named}`")
     with Job.open(job_path) as job:
         document, draw = _view(job, what, custom_id or "")
         if as_json:

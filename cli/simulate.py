@@ -11,6 +11,7 @@ from blend.cli.console import counted, err, inert, out, percent, print_json, sig
 from blend.cli.job_model import shape_of
 from blend.cli.machine import this_hardware
 from blend.cli.options import MAX_SEED, JobArgument, JsonOption
+from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import engine_model
@@ -94,7 +95,9 @@ def simulate_command(
         # No engine but `sim` is given the pace that `blend` was simulated with.
         best = next((one for one in found.candidates if one.policy != "blend"), None)
         if best and counts.unfinished and (planned is None or planned.policy != best.policy):
-            err.print(f"next: `blend plan {inert(str(job_path))} --policy {best.policy}`")
+            err.print(
+                f"next: `{inert(command_line('blend', 'plan', job_path, '--policy', best.policy))}`"
+            )
 
 
 class _Watch:

@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from blend.cli.console import counted, inert, out, percent, print_json, shortened, table
 from blend.cli.options import JobArgument, JsonOption
+from blend.core.command_line import command_line
 from blend.core.utf8 import as_utf8
 from blend.store.job import Counts, Job
 
@@ -20,7 +21,7 @@ def status_command(job_path: JobArgument, as_json: JsonOption = False) -> None:
         if counts.prompt_tokens:
             out.print(tokens_line(counts))
         _print_failures(job)
-        out.print(f"{next_step(job, counts)}", markup=False)
+        out.print(inert(next_step(job, counts)))
 
 
 def status_document(job: Job) -> dict[str, object]:
@@ -70,14 +71,14 @@ def next_step(job: Job, counts: Counts) -> str:
 
 def next_command(job: Job, counts: Counts) -> str:
     """Return the command that takes the job further."""
-    name = str(job.path)
     if not counts.total or any(not source.complete for source in job.sources()):
-        return f"blend ingest FILE --job {name}"
+        return command_line("blend", "ingest", "FILE", "--job", job.path)
     if not counts.unfinished:
-        return f"blend export {name} -o OUT"
+        return command_line("blend", "export", job.path, "-o", "OUT")
     if job.plan() is None:
-        return f"blend plan {name}"
-    return f"blend execute {name}" + (" --resume" if job.executed() else "")
+        return command_line("blend", "plan", job.path)
+    resume = ("--resume",) if job.executed() else ()
+    return command_line("blend", "execute", job.path, *resume)
 
 
 def rows_line(counts: Counts) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from blend.core.command_line import command_line
 from blend.core.errors import IN_USE, RESUMABLE, BlendError
 from blend.store.migrations import (
     APPLICATION_ID,
@@ -172,7 +173,8 @@ def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendErro
         case sqlite3.SQLITE_CORRUPT:
             return BlendError(
                 f"job is damaged: {path}: {error}",
-                hint=f"save what is left: `sqlite3 {path} .recover | sqlite3 recovered.db`",
+                hint=f"save what is left: `{command_line('sqlite3', path, '.recover')}"
+                " | sqlite3 recovered.db`",
             )
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return BlendError(

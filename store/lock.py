@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from blend.core.command_line import command_line
 from blend.core.errors import IN_USE, BlendError
 from blend.store.runs import here
 
@@ -99,6 +100,6 @@ def _in_use(job: Path, holder: dict[str, Any]) -> BlendError:
         who = "`{purpose}`, process {pid} on {host}, since {since}".format(**holder)
     return BlendError(
         f"job is in use by {who}: {job}",
-        hint=f"wait for it or stop it; look in with `blend status {job}`",
+        hint=f"wait for it or stop it; look in with `{command_line('blend', 'status', job)}`",
         exit_code=IN_USE,
     )

@@ -48,7 +48,7 @@ def draw(job: Job) -> None:
     if counts.prompt_tokens:
         out.print(f"results   {tokens_line(counts)}")
     _draw_runs(job)
-    out.print(next_step(job, counts), markup=False)
+    out.print(inert(next_step(job, counts)))
 
 
 def _draw_plan(plan: PlanRecord) -> None:

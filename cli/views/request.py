@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 
 from blend.cli.console import counted, inert, out, percent, shortened, significant
+from blend.core.command_line import command_line
 from blend.core.completion import Completion
 from blend.core.errors import BlendError
 from blend.core.planning.lengths import SOURCES
@@ -19,7 +20,7 @@ def _row(job: Job, custom_id: str) -> int:
     if row is None:
         raise BlendError(
             f"no request of this job has the custom_id: {custom_id}",
-            hint=f"`blend show {job.path} schedule` names some",
+            hint=f"`{command_line('blend', 'show', job.path, 'schedule')}` names some",
         )
     return row
 
