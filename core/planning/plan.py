@@ -140,7 +140,9 @@ def make_plan(
     classes: LengthClasses | None = None
     blending: Blending | None = None
     if policy in BY_CLASS and len(tree):
-        classes = find_classes(tree, prompts.max_tokens, observations)
+        classes = find_classes(
+            tree, prompts.max_tokens, observations, known_tokens=prompts.known_tokens
+        )
         lengths = _by_class(lengths, classes)
     demand = demand_of(prompts, lengths, hardware=hardware, model=model)
     if classes is None:
