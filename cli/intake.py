@@ -17,6 +17,7 @@ from blend.cli.input_files import InputFile
 from blend.cli.survey import refused_line
 from blend.core.input.decompress import decompressed
 from blend.core.input.draft import Draft, Rejection
+from blend.core.input.known import known_tokens
 from blend.core.input.lines import RawLine, open_lines
 from blend.core.input.validate import duplicate, output_tokens, parse_line, too_long
 from blend.core.rendering.tokenizer import Tokenizer
@@ -165,14 +166,14 @@ def _row(tokenizer: Tokenizer, draft: Draft, rendered: Rendered) -> NewRow | Rej
         return misfit
     if draft.max_tokens is None:
         draft = replace(draft, max_tokens=tokenizer.default_max_tokens)
+    max_tokens = output_tokens(draft, prompt_tokens=min(rendered.lengths), context_tokens=context)
     return NewRow(
         custom_id=draft.custom_id,
         line=draft.line,
         endpoint=draft.endpoint,
         body=draft.body,
         tokens=rendered.tokens,
-        max_tokens=output_tokens(
-            draft, prompt_tokens=min(rendered.lengths), context_tokens=context
-        ),
+        max_tokens=max_tokens,
         sequences=draft.sequences,
+        known_tokens=known_tokens(draft.fields, max_tokens=max_tokens),
     )

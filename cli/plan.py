@@ -15,6 +15,7 @@ from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
 from blend.cli.session import Session, opened_session, run_watched
 from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE
+from blend.core.planning.lengths import KNOWN
 from blend.core.planning.plan import Plan
 from blend.core.planning.tree import Tree, build_tree
 from blend.core.prompts import Prompts
@@ -116,6 +117,8 @@ def _print_plan(plan: Plan) -> None:
         f"{counted(expected.output_tokens, 'output tokens')} expected, "
         f"density {significant(expected.density)}"
     )
+    if known := int((plan.lengths.source == KNOWN).sum()):
+        err.print(f"{counted(known)} requests say how long their answers will be")
     if plan.split and plan.split.rows_moved:
         err.print(f"split {counted(plan.split.rows_moved, 'outliers')} off their prefixes")
     _print_candidates(plan)

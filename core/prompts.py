@@ -11,13 +11,15 @@ class Prompts:
     """Token ids of n prompts in one flat array; prompt ``i`` is ``tokens[starts[i]:starts[i+1]]``.
 
     tokens uint32 (T,), starts int64 (n+1,), max_tokens int32 (n,): output tokens at most a
-    sequence, sequences int32 (n,). The index of a prompt is its row in the job.
+    sequence, sequences int32 (n,), known_tokens float64 (n,): output tokens of a sequence where
+    they are certain, NaN elsewhere; None where no request says. The index of a prompt is its row.
     """
 
     tokens: npt.NDArray[np.uint32]
     starts: npt.NDArray[np.int64]
     max_tokens: npt.NDArray[np.int32]
     sequences: npt.NDArray[np.int32]
+    known_tokens: npt.NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -38,4 +40,6 @@ class Prompts:
         starts = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(self.lengths[rows], out=starts[1:])
         tokens = np.concatenate([self[row] for row in rows])
-        return Prompts(tokens, starts, self.max_tokens[rows], np.ones(len(rows), np.int32)), rows
+        known = None if self.known_tokens is None else self.known_tokens[rows]
+        ones = np.ones(len(rows), np.int32)
+        return Prompts(tokens, starts, self.max_tokens[rows], ones, known), rows

@@ -1,17 +1,17 @@
 """The order a plan puts the rows in, as written to disk and read by the scanner."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from blend.core.planning.classes import Blending
 
-Policy = Literal["paper", "blend", "memory-first", "dfs", "fcfs", "random"]
-POLICIES: tuple[Policy, ...] = ("paper", "blend", "memory-first", "dfs", "fcfs", "random")
+Policy = Literal["paper", "blend", "memory-first", "dfs", "fcfs", "random", "sglang"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 
-PolicyChoice = Literal["auto", "paper", "blend", "memory-first", "dfs", "fcfs", "random"]
+PolicyChoice = Literal["auto", "paper", "blend", "memory-first", "dfs", "fcfs", "random", "sglang"]
 """``auto``: whichever the simulation finds fastest."""
 
 LEFT, RIGHT = 0, 1

@@ -56,4 +56,11 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create_tables,)
+def _add_known_tokens(connection: sqlite3.Connection) -> None:
+    # Output tokens of each sequence where the request itself says how many; else NULL.
+    connection.execute(
+        "ALTER TABLE requests ADD COLUMN known_tokens INTEGER CHECK (known_tokens > 0)"
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create_tables, _add_known_tokens)

@@ -32,7 +32,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """One accepted request on its way into the job."""
+    """One accepted request on its way into the job.
+
+    ``known_tokens``: output tokens of each sequence, where the request says so.
+    """
 
     custom_id: str
     line: int
@@ -41,6 +44,7 @@ class NewRow:
     tokens: npt.NDArray[np.uint32]
     max_tokens: int
     sequences: int = 1
+    known_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

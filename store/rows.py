@@ -74,7 +74,11 @@ def prompts(database: Database) -> Prompts:
         starts = np.zeros(len(measured.prompt_tokens) + 1, np.int64)
         np.cumsum(measured.prompt_tokens, out=starts[1:])
         return Prompts(
-            _tokens(sql, int(starts[-1])), starts, measured.max_tokens, measured.sequences
+            _tokens(sql, int(starts[-1])),
+            starts,
+            measured.max_tokens,
+            measured.sequences,
+            _known_tokens(sql),
         )
 
 
@@ -100,6 +104,11 @@ def _sizes(sql: sqlite3.Connection) -> Sizes:
     return Sizes(
         *(np.ascontiguousarray(table[n]) for n in ("prompt_tokens", "max_tokens", "sequences"))
     )
+
+
+def _known_tokens(sql: sqlite3.Connection) -> npt.NDArray[np.float64]:
+    query = "SELECT known_tokens FROM requests ORDER BY row"
+    return np.fromiter((np.nan if k is None else k for (k,) in sql.execute(query)), np.float64)
 
 
 def _tokens(sql: sqlite3.Connection, count: int) -> npt.NDArray[np.uint32]:

@@ -81,7 +81,8 @@ def append(
 def _insert_rows(sql: sqlite3.Connection, source: Source, rows: Sequence[NewRow]) -> None:
     numbered = list(enumerate(rows, count_rows(sql)))
     sql.executemany(
-        "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO requests (row, custom_id, source, line, endpoint, prompt_tokens, max_tokens,"
+        " sequences, known_tokens) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             (
                 number,
@@ -92,6 +93,7 @@ def _insert_rows(sql: sqlite3.Connection, source: Source, rows: Sequence[NewRow]
                 len(row.tokens),
                 row.max_tokens,
                 row.sequences,
+                row.known_tokens,
             )
             for number, row in numbered
         ),

@@ -3,8 +3,13 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.tiny_model import tiny_model
+
+# A busy machine is no counterexample.
+settings.register_profile("any speed", deadline=None)
+settings.load_profile("any speed")
 
 
 @pytest.fixture(scope="session")

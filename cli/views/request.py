@@ -8,7 +8,7 @@ from blend.cli.console import counted, inert, out, percent, shortened, significa
 from blend.core.command_line import command_line
 from blend.core.completion import Completion
 from blend.core.errors import BlendError
-from blend.core.planning.lengths import SOURCES
+from blend.core.planning.lengths import KNOWN, SOURCES
 from blend.core.schedule import LEFT
 from blend.store.job import Job, Place
 
@@ -102,10 +102,11 @@ def _why(place: Place, prompt_tokens: int) -> str:
     shared = 1 - place.uncached_tokens / max(prompt_tokens, 1)
     bound = "compute-bound" if place.side == LEFT else "memory-bound"
     end = "left" if place.side == LEFT else "right"
+    certain = "known" if place.length_source == KNOWN else "expected"
     return (
         f"position {counted(place.position)} on the {end}, {bound} side: "
         f"density {significant(place.density)}\n{percent(shared)} of the prompt shared with rows "
-        f"before it, {counted(place.expected_tokens)} output tokens expected"
+        f"before it, {counted(place.expected_tokens)} output tokens {certain}"
     )
 
 

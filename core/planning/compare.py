@@ -85,7 +85,9 @@ def compare(
     is made; there is always one. ``on_run`` hears how many runs each draw has, before each run. The
     cache must hold every prompt.
     """
-    classes = find_classes(tree, prompts.max_tokens, observations)
+    classes = find_classes(
+        tree, prompts.max_tokens, observations, known_tokens=prompts.known_tokens
+    )
     schedules = _schedules(prompts, tree, classes, engine, policies, observations, seed=seed)
     rng = np.random.default_rng(seed)
     drawn: list[_Draw] = []

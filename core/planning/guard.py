@@ -43,7 +43,9 @@ def guarded_plan(
     wanted: Callable[[], bool] = lambda: True,
 ) -> Plan:
     """Return the plan of the candidate that is fastest for the rows without an answer yet."""
-    classes = find_classes(tree, prompts.max_tokens, observations)
+    classes = find_classes(
+        tree, prompts.max_tokens, observations, known_tokens=prompts.known_tokens
+    )
     pending = np.ones(len(prompts), np.bool_)
     if observations is not None:
         pending = ~(observations.finished & ~np.isnan(observations.tokens))

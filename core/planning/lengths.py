@@ -19,9 +19,9 @@ from blend.core.planning.tree import ROOT, Floats, Ints, Tree
 from blend.core.prompts import Prompts
 
 # How an expected length is known, as stored in Lengths.source.
-OBSERVED, SUBTREE, SIBLING, PRIOR = range(4)
-LengthSource = Literal["observed", "subtree", "sibling", "prior"]
-SOURCES: tuple[LengthSource, ...] = ("observed", "subtree", "sibling", "prior")
+OBSERVED, SUBTREE, SIBLING, PRIOR, KNOWN = range(5)
+LengthSource = Literal["observed", "subtree", "sibling", "prior", "known"]
+SOURCES: tuple[LengthSource, ...] = ("observed", "subtree", "sibling", "prior", "known")
 
 KNOWN_TOKENS = 8  # answers this short are as good as known: they cost next to nothing to decode
 LEAST_PROBES = 5  # of a cohort, when every cohort is sampled
@@ -49,6 +49,13 @@ class Lengths:
 
     expected: Floats
     source: npt.NDArray[np.int8]
+
+
+def known_of(prompts: Prompts) -> Floats:
+    """Return the answer lengths that the requests themselves say, (n,), NaN where they do not."""
+    if prompts.known_tokens is None:
+        return np.full(len(prompts), np.nan)
+    return prompts.known_tokens
 
 
 def prior_tokens(max_tokens: npt.NDArray[np.int32]) -> Floats:
@@ -94,11 +101,12 @@ def choose_sample(
     """Return the rows to run ahead, ascending: each with *probability*, and a few where it matters.
 
     A cohort that may produce more than one part in two hundred of the output gets at least
-    *minimum* rows, or an eighth of its rows when that is less. Rows whose `max_tokens` says their
-    length are never sampled. With *every_cohort* the small ones get some too: *minimum*, half of
-    their rows, or what makes no more than *probability* of all rows, the least of the three.
+    *minimum* rows, or an eighth of its rows when that is less. Rows whose length is known, or as
+    good as known from `max_tokens`, are never sampled. With *every_cohort* the small ones get some
+    too: *minimum*, half of their rows, or what makes no more than *probability* of all rows, the
+    least of the three.
     """
-    unknown = prompts.max_tokens > KNOWN_TOKENS
+    unknown = (prompts.max_tokens > KNOWN_TOKENS) & np.isnan(known_of(prompts))
     cohort = cohorts(tree, prompts.max_tokens, minimum_rows=minimum)
     draw = np.where(unknown, np.random.default_rng(seed).random(len(prompts)), 1.0)
     possible = np.where(unknown, prompts.sequences.astype(np.float64) * prompts.max_tokens, 0.0)
@@ -117,11 +125,13 @@ def choose_sample(
 def estimate(tree: Tree, prompts: Prompts, observations: Observations | None = None) -> Lengths:
     """Return the expected length of every answer, never above its max_tokens, at least 1."""
     limit = prompts.max_tokens.astype(np.float64)
-    expected = prior_tokens(prompts.max_tokens)
-    source = np.full(len(prompts), PRIOR, dtype=np.int8)
+    known = known_of(prompts)
+    certain = ~np.isnan(known)
+    expected = np.where(certain, known, prior_tokens(prompts.max_tokens))
+    source = np.where(certain, KNOWN, PRIOR).astype(np.int8)
     if observations is not None:
-        octave = octave_of(prompts.max_tokens)
-        for alike in np.unique(octave[~np.isnan(observations.tokens)]):
+        octave = np.where(certain, -1, octave_of(prompts.max_tokens))
+        for alike in np.unique(octave[~certain & ~np.isnan(observations.tokens)]):
             _estimate_octave(tree, octave == alike, observations, expected, source)
         _keep_observed(observations, expected, source)
     return Lengths(np.clip(expected, 1.0, np.maximum(limit, 1.0)), source)
@@ -164,7 +174,7 @@ def _keep_observed(
 ) -> None:
     sampled = ~np.isnan(observations.tokens)
     ended = sampled & observations.finished
-    running = sampled & ~observations.finished
+    running = sampled & ~observations.finished & (source != KNOWN)
     expected[ended] = observations.tokens[ended]
     source[ended] = OBSERVED
     expected[running] += observations.tokens[running]

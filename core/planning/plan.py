@@ -17,6 +17,7 @@ from blend.core.planning.hardware import Hardware, ModelShape, kv_capacity_token
 from blend.core.planning.lengths import OBSERVED, Lengths, Observations, estimate
 from blend.core.planning.merge import merged_density
 from blend.core.planning.outline import OutlineNode, outline
+from blend.core.planning.prefix_match import sglang_order
 from blend.core.planning.reorder import reorder
 from blend.core.planning.split import Split
 from blend.core.planning.tree import Floats, Ints, Tree, build_tree, uncached_tokens
@@ -140,7 +141,9 @@ def make_plan(
     classes: LengthClasses | None = None
     blending: Blending | None = None
     if policy in BY_CLASS and len(tree):
-        classes = find_classes(tree, prompts.max_tokens, observations)
+        classes = find_classes(
+            tree, prompts.max_tokens, observations, known_tokens=prompts.known_tokens
+        )
         lengths = _by_class(lengths, classes)
     demand = demand_of(prompts, lengths, hardware=hardware, model=model)
     if classes is None:
@@ -178,6 +181,8 @@ def _order(tree: Tree, demand: Demand, *, policy: Policy, seed: int, kept_sharin
     rows = np.arange(len(tree))
     if policy == "random":
         rows = np.random.default_rng(seed).permutation(len(tree))
+    if policy == "sglang":
+        rows = sglang_order(tree)
     return _scattered(tree, demand, rows=rows, uncached=uncached_tokens(tree, rows)[rows])
 
 
