@@ -56,6 +56,12 @@ COMMANDS = {
         "Stages",
         "Write the results so far as OpenAI batch files, in input order.",
     ),
+    "retry": Command(
+        "blend.cli.retry",
+        "retry_command",
+        "Stages",
+        "Take back results, those that failed or were cut, so that their requests run again.",
+    ),
     "simulate": Command(
         "blend.cli.simulate",
         "simulate_command",

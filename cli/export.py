@@ -36,11 +36,12 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace exis
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """How many lines went where."""
+    """How many lines went where; ``earlier`` of the results are from before a retry."""
 
     results: int
     failures: int
     rejections: int
+    earlier: int = 0
 
 
 def output_file(output: str) -> Path:
@@ -135,10 +136,11 @@ def _remove_abandoned(path: Path) -> None:
 
 def export(job: Job, output: str, errors: str) -> Exported:
     """Write every answered row to *output*, every failed row and rejected line to *errors*."""
-    results = failures = rejections = 0
+    results = failures = rejections = before = 0
     with replaced(errors) as error_stream, replaced(output) as stream:
-        for custom_id, completion in job.results():
+        for custom_id, completion, earlier in job.latest_answers():
             line = result_line(custom_id, completion)
+            before += earlier
             if completion.failed:
                 failures += 1
                 error_stream.write(line)
@@ -148,12 +150,14 @@ def export(job: Job, output: str, errors: str) -> Exported:
         for source, rejection in job.rejected():
             rejections += 1
             error_stream.write(rejected_line(source, rejection))
-    return Exported(results, failures, rejections)
+    return Exported(results, failures, rejections, before)
 
 
 def print_exported(exported: Exported, output: str, errors: str, *, pending: int) -> None:
     """Say what an export wrote, and what is not in it yet."""
     err.print(f"{counted(exported.results)} results: {inert(output)}")
+    if exported.earlier:
+        err.print(f"{counted(exported.earlier)} of them are answers from before a retry")
     missed = exported.failures + exported.rejections
     if missed:
         err.print(
@@ -176,9 +180,10 @@ def export_command(
         inputs = [source.path for source in job.sources()]
         refuse_outputs((output, errors), inputs, job_path=job_path, overwrite=overwrite)
         exported = export(job, output, errors)
-        unfinished = job.counts().unfinished
-        if output != "-" and not unfinished:
+        counts = job.counts()
+        if output != "-" and not counts.unfinished:
             # A job that cannot be written, on a full or read-only disk, is exported all the same.
             with suppress(BlendError):
                 job.set_meta(outputs=[as_utf8(output), as_utf8(errors)])
-        print_exported(exported, output, errors, pending=unfinished)
+        neither = counts.total - exported.results - exported.failures
+        print_exported(exported, output, errors, pending=neither)

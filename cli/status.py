@@ -1,12 +1,14 @@
 """`blend status`: how far a job is, and what went wrong in it."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from blend.cli.console import counted, inert, out, percent, print_json, shortened, table
 from blend.cli.options import JobArgument, JsonOption
+from blend.core.causes import may_pass_later, name_of
 from blend.core.command_line import command_line
 from blend.core.utf8 import as_utf8
-from blend.store.job import Counts, Job
+from blend.store.job import Counts, FailureGroup, Job
 
 
 def status_command(job_path: JobArgument, as_json: JsonOption = False) -> None:
@@ -26,7 +28,7 @@ def status_command(job_path: JobArgument, as_json: JsonOption = False) -> None:
 
 def status_document(job: Job) -> dict[str, object]:
     """Return the job as OpenAI's batch object, with its failures grouped by cause."""
-    counts = job.counts()
+    counts, failures = job.counts(), job.failures()
     return {
         "object": "batch",
         "id": as_utf8(job.path.name),
@@ -39,6 +41,7 @@ def status_document(job: Job) -> dict[str, object]:
         "pending": counts.pending,
         "running": counts.running,
         "truncated": counts.truncated,
+        "answered_before": counts.answered_before,
         "rejected": counts.rejected,
         "usage": {
             "prompt_tokens": counts.prompt_tokens,
@@ -46,7 +49,10 @@ def status_document(job: Job) -> dict[str, object]:
             "total_tokens": counts.prompt_tokens + counts.output_tokens,
             "prompt_tokens_details": {"cached_tokens": counts.cached_tokens},
         },
-        "failures": [group._asdict() for group in job.failures()],
+        "failures": [
+            group._asdict() | {"command": command}
+            for group, command in zip(failures, helping(job, failures), strict=True)
+        ],
         "rejections": [group._asdict() for group in job.rejections_by_reason()],
         "runs": [asdict(run) for run in job.runs()],
     }
@@ -81,6 +87,24 @@ def next_command(job: Job, counts: Counts) -> str:
     return command_line("blend", "execute", job.path, *resume)
 
 
+def helping(job: Job, failures: Sequence[FailureGroup]) -> list[str]:
+    """Return for each group of failures the command that helps.
+
+    To run them again, where the request may be fine; else to look at what is wrong with one.
+    """
+    groups = [(group.status_code, group.message) for group in failures]
+    return [
+        command_line("blend", "retry", job.path, "--reason", name_of(group, groups))
+        if may_pass_later(group[0])
+        else command_line("blend", "show", job.path, "request", *_argument(example.custom_id))
+        for group, example in zip(groups, failures, strict=True)
+    ]
+
+
+def _argument(word: str) -> tuple[str, ...]:
+    return ("--", word) if word.startswith("-") else (word,)
+
+
 def rows_line(counts: Counts) -> str:
     """Return how many rows are where."""
     parts = [f"{counted(counts.answered)} of {counted(counts.total)} answered"]
@@ -89,6 +113,7 @@ def rows_line(counts: Counts) -> str:
         (counts.running, "running"),
         (counts.pending, "pending"),
         (counts.truncated, "cut at max_tokens"),
+        (counts.answered_before, "with an answer from before a retry"),
         (counts.rejected, "lines rejected"),
     ):
         if number:
@@ -123,6 +148,8 @@ def _print_failures(job: Job) -> None:
                 numbers={0, 1},
             )
         )
+        for group, command in zip(failures, helping(job, failures), strict=True):
+            out.print(f"{counted(group.rows, 'failed')}: `{inert(command)}`")
     rejections = job.rejections_by_reason()
     if rejections:
         out.print(

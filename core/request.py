@@ -13,9 +13,10 @@ Endpoint = Literal["/v1/chat/completions", "/v1/completions"]
 class Request:
     """One accepted request, ready for an engine.
 
-    ``body`` is the request body byte for byte as the user wrote it; ``prompt`` holds its rendered
-    token ids, (p,), all prompts of a list one after another; ``max_tokens`` bounds the output of
-    each of its ``sequences`` (n times the number of prompts).
+    ``body`` is the request body byte for byte as the user wrote it, but for the limit of output
+    tokens that a retry gave it; ``prompt`` holds its rendered token ids, (p,), all prompts of a
+    list one after another; ``max_tokens`` bounds the output of each of its ``sequences`` (n times
+    the number of prompts).
     """
 
     row: int

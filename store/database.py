@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from blend.core.causes import cause_of
 from blend.core.command_line import command_line
 from blend.core.errors import IN_USE, RESUMABLE, BlendError
 from blend.store.migrations import (
@@ -106,6 +107,7 @@ def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
         isolation_level=None,
     )
     connection.execute("PRAGMA foreign_keys = 1")
+    connection.create_function("cause_of", 1, cause_of, deterministic=True)
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     return connection

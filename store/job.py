@@ -16,12 +16,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from blend.core.causes import Group
 from blend.core.completion import Completion
 from blend.core.input.draft import Rejection
 from blend.core.prompts import Prompts
 from blend.core.request import Request
 from blend.core.schedule import Schedule
-from blend.store import lock, plans, results, rows, runs, settings, sources
+from blend.store import lock, plans, results, retries, rows, runs, settings, sources
 from blend.store.database import Database, open_database
 from blend.store.records import (
     Counts,
@@ -261,6 +262,13 @@ class Job:
         """Yield custom_id and result in row order: one consistent state, in flat memory."""
         return results.results(self._database)
 
+    def latest_answers(self) -> Iterator[tuple[str, Completion, bool]]:
+        """Yield each row's latest answer, or its error, and whether a retry took it back.
+
+        Custom_id, completion and mark come in row order: one consistent state, in flat memory.
+        """
+        return results.latest_answers(self._database)
+
     def output_tokens(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the answered rows, ascending, and the output tokens of each: (k,) and (k,)."""
         return results.output_tokens(self._database)
@@ -272,3 +280,36 @@ class Job:
     def failures(self) -> list[FailureGroup]:
         """Return the failed rows grouped by status and cause, most frequent first."""
         return results.failures(self._database)
+
+    # retries
+
+    def failed_rows(self, groups: Sequence[Group]) -> npt.NDArray[np.int64]:
+        """Return the failed rows of these groups of failures, ascending."""
+        return retries.failed_rows(self._database, groups)
+
+    def truncated_rows(self) -> npt.NDArray[np.int64]:
+        """Return the rows whose answers were cut at max_tokens, ascending."""
+        return retries.truncated_rows(self._database)
+
+    def retry(
+        self,
+        of_rows: npt.NDArray[np.int64],
+        *,
+        asked: str,
+        max_tokens: npt.NDArray[np.int64] | None = None,
+    ) -> int:
+        """Take results back, all or none, so that their rows are pending; say how many there were.
+
+        ``max_tokens``, (k,): the limit that each row runs with from now on.
+        """
+        return retries.retry(
+            self._database, of_rows, asked=asked, max_tokens=max_tokens, now=time.time()
+        )
+
+    def earlier_results(self, row: int) -> list[Completion]:
+        """Return the results of a row that retries took back, oldest first."""
+        return retries.earlier_results(self._database, row)
+
+    def raised_limit(self, row: int) -> int | None:
+        """Return the limit of output tokens that a retry gave a row; None where its own holds."""
+        return retries.raised_limit(self._database, row)

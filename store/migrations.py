@@ -41,8 +41,7 @@ def application_id(connection: sqlite3.Connection) -> int:
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
-    for statement in _statements(Path(__file__).with_name("schema.sql").read_text("utf-8")):
-        connection.execute(statement)
+    _script("schema.sql")(connection)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
@@ -63,4 +62,16 @@ def _add_known_tokens(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create_tables, _add_known_tokens)
+def _script(name: str) -> Migration:
+    def run(connection: sqlite3.Connection) -> None:
+        for statement in _statements(Path(__file__).with_name(name).read_text("utf-8")):
+            connection.execute(statement)
+
+    return run
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    _create_tables,
+    _add_known_tokens,
+    _script("retries.sql"),
+)

@@ -74,6 +74,7 @@ class Counts:
     total = answered + failed + pending + running. ``truncated`` is the part of answered that was
     cut at max_tokens; ``rejected`` counts input lines, which are not in the total.
     ``total_prompt_tokens`` are those of all rows; the other token counts are those of the results.
+    ``answered_before``: rows with an answer that a retry took back, and none since.
     """
 
     total: int
@@ -87,6 +88,7 @@ class Counts:
     prompt_tokens: int
     output_tokens: int
     cached_tokens: int
+    answered_before: int = 0
 
     @property
     def unfinished(self) -> int:

@@ -1,6 +1,5 @@
 """Results, each exactly once: started, recorded, released, counted, read back."""
 
-import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -16,9 +15,28 @@ from blend.store.rows import count_rows
 
 MESSAGE_CHARACTERS = 200
 
-_COLUMNS = (
+STORED = (
+    "row, run, attempts, status_code, finish_reason, prompt_tokens, completion_tokens,"
+    " cached_tokens, started, finished, reason, answer"
+)
+COMPLETION = (
     "results.row, status_code, body, finish_reason, prompt_tokens, completion_tokens,"
     " cached_tokens, started, finished"
+)
+
+
+_NAMED = "(SELECT custom_id FROM requests WHERE requests.row = results.row)"
+_LATEST = (
+    f"SELECT {_NAMED}, 0, {COMPLETION} FROM results JOIN answers USING (answer)"
+    " WHERE status_code = 200 OR NOT EXISTS"
+    " (SELECT 1 FROM earlier_results AS e WHERE e.row = results.row AND e.status_code = 200)"
+    f" UNION ALL SELECT {_NAMED}, 1, {COMPLETION}"
+    " FROM earlier_results AS results JOIN answers USING (answer)"
+    " WHERE status_code = 200 AND retry = (SELECT max(retry) FROM earlier_results AS e"
+    " WHERE e.row = results.row AND e.status_code = 200)"
+    " AND NOT EXISTS (SELECT 1 FROM results AS now"
+    " WHERE now.row = results.row AND now.status_code = 200)"
+    " ORDER BY 3"
 )
 
 
@@ -72,7 +90,8 @@ def result(database: Database, row: int) -> Completion | None:
     """Return the result of one row; None while it has none."""
     with database.read() as sql:
         found = sql.execute(
-            f"SELECT {_COLUMNS} FROM results JOIN answers USING (answer) WHERE row = ?", (int(row),)
+            f"SELECT {COMPLETION} FROM results JOIN answers USING (answer) WHERE row = ?",
+            (int(row),),
         ).fetchone()
     return Completion(*found) if found else None
 
@@ -84,10 +103,21 @@ def results(database: Database) -> Iterator[tuple[str, Completion]]:
     """
     with database.snapshot() as sql:
         for custom_id, *columns in sql.execute(
-            "SELECT (SELECT custom_id FROM requests WHERE requests.row = results.row),"
-            f" {_COLUMNS} FROM results JOIN answers USING (answer) ORDER BY results.row"
+            f"SELECT {_NAMED}, {COMPLETION} FROM results JOIN answers USING (answer)"
+            " ORDER BY results.row"
         ):
             yield custom_id, Completion(*columns)
+
+
+def latest_answers(database: Database) -> Iterator[tuple[str, Completion, bool]]:
+    """Yield custom_id, completion, and whether a retry took it back, in row order.
+
+    Of each row the latest answer; its error where it has none. A retry that is not through, or
+    that failed, costs no answer. One consistent state of the job, in flat memory.
+    """
+    with database.snapshot() as sql:
+        for custom_id, earlier, *columns in sql.execute(_LATEST):
+            yield custom_id, Completion(*columns), bool(earlier)
 
 
 def output_tokens(database: Database) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -112,6 +142,11 @@ def counts(database: Database) -> Counts:
         ).fetchone()
         running = _first(sql, "count(*) FROM attempts WHERE running_in IS NOT NULL")
         rejected = _first(sql, "count(*) FROM rejected")
+        answered_before = _first(
+            sql,
+            "count(DISTINCT row) FROM earlier_results AS e WHERE status_code = 200 AND NOT EXISTS"
+            " (SELECT 1 FROM results AS r WHERE r.row = e.row AND r.status_code = 200)",
+        )
     return Counts(
         total=total,
         answered=done - int(failed),
@@ -124,6 +159,7 @@ def counts(database: Database) -> Counts:
         prompt_tokens=int(prompt_tokens),
         output_tokens=int(output_tokens),
         cached_tokens=int(cached_tokens),
+        answered_before=answered_before,
     )
 
 
@@ -132,24 +168,15 @@ def failures(database: Database) -> list[FailureGroup]:
 
     Messages that differ in numbers and identifiers alone count as one cause.
     """
-    groups: dict[tuple[int, str], tuple[int, str, int]] = {}
     with database.read() as sql:
-        for row, status_code, reason in sql.execute(
-            "SELECT row, status_code, reason FROM results WHERE status_code <> 200 ORDER BY row"
-        ):
-            cause = status_code, re.sub(r"\w*\d\w*", "#", reason)
-            first, message, count = groups.get(cause, (row, reason, 0))
-            groups[cause] = first, message, count + 1
-        found = [
-            FailureGroup(
-                status_code,
-                message,
-                count,
-                _first(sql, "custom_id FROM requests WHERE row = ?", row),
-            )
-            for (status_code, _), (row, message, count) in groups.items()
-        ]
-    return sorted(found, key=lambda group: -group.rows)
+        # The reason is that of the first row: SQLite takes bare columns from where the minimum is.
+        found = sql.execute(
+            "SELECT status_code, reason, rows, custom_id FROM"
+            " (SELECT status_code, reason, count(*) AS rows, min(row) AS row FROM results"
+            " WHERE status_code <> 200 GROUP BY status_code, cause_of(reason))"
+            " JOIN requests USING (row) ORDER BY rows DESC, row"
+        ).fetchall()
+    return [FailureGroup(*columns) for columns in found]
 
 
 def _record_one(sql: sqlite3.Connection, run: int, completion: Completion) -> None:
@@ -161,7 +188,7 @@ def _record_one(sql: sqlite3.Connection, run: int, completion: Completion) -> No
         return
     answer = sql.execute("INSERT INTO answers (body) VALUES (?)", (completion.body,)).lastrowid
     sql.execute(
-        "INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO results ({STORED}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             row,
             run,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from blend.core.input.limits import with_limit
 from blend.core.prompts import Prompts
 from blend.core.request import Request
 from blend.core.utf8 import as_utf8
@@ -25,13 +26,16 @@ def request(database: Database, row: int) -> Request:
     """Return one request, ready for an engine; raises IndexError for a row the job has not."""
     with database.read() as sql:
         found = sql.execute(
-            "SELECT custom_id, endpoint, body, tokens, max_tokens, sequences"
-            " FROM requests JOIN bodies USING (row) JOIN prompts USING (row) WHERE row = ?",
+            "SELECT custom_id, endpoint, body, tokens, requests.max_tokens, sequences,"
+            " raised_limits.max_tokens FROM requests JOIN bodies USING (row)"
+            " JOIN prompts USING (row) LEFT JOIN raised_limits USING (row) WHERE row = ?",
             (int(row),),
         ).fetchone()
     if found is None:
         raise IndexError(f"no row {row}")
-    custom_id, endpoint, body, tokens, max_tokens, sequences = found
+    custom_id, endpoint, body, tokens, max_tokens, sequences, raised = found
+    if raised is not None:
+        body = with_limit(body, raised)
     return Request(
         int(row), custom_id, endpoint, body, np.frombuffer(tokens, "<u4"), max_tokens, sequences
     )

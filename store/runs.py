@@ -59,7 +59,8 @@ def all_runs(database: Database) -> list[Run]:
         found = sql.execute(
             "SELECT run, purpose, engine, settings, host, pid, boot_id, started, heartbeat,"
             " finished, outcome, coalesce(brought, 0) FROM runs LEFT JOIN"
-            " (SELECT run, count(*) AS brought FROM results GROUP BY run) USING (run) ORDER BY run"
+            " (SELECT run, count(*) AS brought FROM (SELECT run FROM results"
+            " UNION ALL SELECT run FROM earlier_results) GROUP BY run) USING (run) ORDER BY run"
         ).fetchall()
     return [_run(*columns) for columns in found]
 

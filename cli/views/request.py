@@ -39,10 +39,12 @@ def document(job: Job, custom_id: str) -> dict[str, object]:
         "body": _parsed(request.body),
         "prompt_tokens": len(request.prompt),
         "max_tokens": request.max_tokens,
+        "max_tokens_raised": job.raised_limit(row) is not None,
         "sequences": request.sequences,
         "place": _place(place) if place else None,
         "attempts": job.attempts(row),
         "result": _result(result) if result else None,
+        "earlier_results": [_result(earlier) for earlier in job.earlier_results(row)],
     }
 
 
@@ -78,16 +80,21 @@ def draw(job: Job, custom_id: str) -> None:
     request, place, result = job.request(row), job.place(row), job.result(row)
     source, line = job.origin(row)
     out.print(f"[bold]{inert(custom_id)}[/], row {counted(row)}, {inert(f'{source}:{line}')}")
+    raised = ", raised for a retry" if job.raised_limit(row) else ""
     sequences = f", {request.sequences} sequences" if request.sequences > 1 else ""
     out.print(
         f"{request.endpoint}, {counted(len(request.prompt))} prompt tokens, "
-        f"at most {counted(request.max_tokens)} output tokens{sequences}"
+        f"at most {counted(request.max_tokens)} output tokens{raised}{sequences}"
     )
     if place:
         out.print(_why(place, len(request.prompt)))
+    if earlier := job.earlier_results(row):
+        out.print(f"taken back by `blend retry`: {counted(len(earlier), 'earlier results')}")
     if result is None:
-        out.print("no result yet")
-        return
+        out.print("no result yet" + ("; the last one was" if earlier else ""))
+        if not earlier:
+            return
+        result = earlier[-1]
     out.print(
         f"status {result.status_code}, {result.finish_reason or 'not finished'}: "
         f"{counted(result.completion_tokens)} output tokens, "

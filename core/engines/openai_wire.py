@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from blend.core.completion import Completion
-from blend.core.input.json_span import members
+from blend.core.input.json_span import with_member
 from blend.core.request import Request
 
 _SHOWN_CHARACTERS = 500
@@ -33,17 +33,7 @@ class BadAnswerError(Exception):
 
 def with_model(body: bytes, model: str) -> bytes:
     """Return a request body that asks for *model* and is otherwise byte for byte the same."""
-    name = orjson.dumps(model)
-    start = body.index(b"{")
-    spans = [span for key, span in members(body, start) if key == "model"]
-    if not spans:
-        rest = body[start + 1 :]
-        comma = b"" if rest.lstrip().startswith(b"}") else b", "
-        return body[: start + 1] + b'"model": ' + name + comma + rest
-    # From the back, so that the spans before stay where they are.
-    for lo, hi in reversed(spans):
-        body = body[:lo] + name + body[hi:]
-    return body
+    return with_member(body, "model", orjson.dumps(model))
 
 
 def completion_of(

@@ -51,6 +51,23 @@ def members(document: bytes, start: int) -> Iterator[tuple[str, Span]]:
         position = _matched(_space, document, end).end()
 
 
+def with_member(document: bytes, name: str, value: bytes) -> bytes:
+    """Return an object whose member *name* is *value*, otherwise byte for byte as it was.
+
+    A member that it has not got comes first.
+    """
+    start = document.index(b"{")
+    spans = [span for key, span in members(document, start) if key == name]
+    if not spans:
+        rest = document[start + 1 :]
+        comma = b"" if rest.lstrip().startswith(b"}") else b", "
+        return document[: start + 1] + orjson.dumps(name) + b": " + value + comma + rest
+    # From the back, so that the spans before stay where they are.
+    for lo, hi in reversed(spans):
+        document = document[:lo] + value + document[hi:]
+    return document
+
+
 def elements(document: bytes, start: int) -> Iterator[Span]:
     """Yield the span of every element of the array that begins at ``start``."""
     position = _matched(_space, document, start + 1).end()

@@ -1,0 +1,29 @@
+"""The limit of output tokens: how high it can be, and how it stands in a request body."""
+
+import numpy as np
+import numpy.typing as npt
+
+from blend.core.input.json_span import members, with_member
+
+_NAMES = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+
+
+def higher_limits(
+    max_tokens: int, *, prompt_tokens: npt.NDArray[np.int64], context_tokens: int | None
+) -> npt.NDArray[np.int64]:
+    """Return *max_tokens*, or what the context leaves beside each prompt where less, (k,)."""
+    if context_tokens is None:
+        return np.full(len(prompt_tokens), max_tokens)
+    return np.minimum(max_tokens, context_tokens - prompt_tokens)
+
+
+def with_limit(body: bytes, max_tokens: int) -> bytes:
+    """Return a body that allows *max_tokens* output tokens and is otherwise byte for byte the same.
+
+    Under every name that it gives a limit by now; as ``max_tokens`` where it gives none.
+    """
+    present = {name for name, _ in members(body, body.index(b"{"))}
+    value = str(max_tokens).encode()
+    for name in [name for name in _NAMES if name in present] or ["max_tokens"]:
+        body = with_member(body, name, value)
+    return body

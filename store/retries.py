@@ -1,0 +1,99 @@
+"""Retries: results that are taken back, so that their rows run again."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from blend.core.causes import Group, cause_of
+from blend.core.completion import Completion
+from blend.store.database import Database
+from blend.store.results import COMPLETION, STORED
+from blend.store.rows import column
+
+
+def failed_rows(database: Database, groups: Sequence[Group]) -> npt.NDArray[np.int64]:
+    """Return the failed rows of these groups, ascending."""
+    with database.read() as sql:
+        found = [
+            column(
+                sql,
+                "SELECT row FROM results"
+                " WHERE status_code <> 200 AND status_code = ? AND cause_of(reason) = ?",
+                status_code,
+                cause_of(message),
+            )
+            for status_code, message in groups
+        ]
+    return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+
+
+def truncated_rows(database: Database) -> npt.NDArray[np.int64]:
+    """Return the rows whose answers were cut at max_tokens, ascending."""
+    with database.read() as sql:
+        return column(
+            sql,
+            "SELECT row FROM results WHERE status_code = 200 AND finish_reason = 'length'"
+            " ORDER BY row",
+        )
+
+
+def retry(
+    database: Database,
+    rows: npt.NDArray[np.int64],
+    *,
+    asked: str,
+    max_tokens: npt.NDArray[np.int64] | None,
+    now: float,
+) -> int:
+    """Take the results of *rows* back, all or none, and return how many there were.
+
+    They move to ``earlier_results``, and the attempts go on counting. ``max_tokens``: the limit
+    that each row runs with from now on.
+    """
+    with database.write(durable=True, size_bytes=256 * len(rows)) as sql:
+        sql.execute("CREATE TEMP TABLE IF NOT EXISTS chosen (row INTEGER PRIMARY KEY)")
+        sql.execute("DELETE FROM chosen")
+        sql.executemany("INSERT INTO chosen VALUES (?)", ((row,) for row in rows.tolist()))
+        number = sql.execute(
+            "INSERT INTO retries (created, asked) VALUES (?, ?)", (now, asked)
+        ).lastrowid
+        sql.execute(
+            f"INSERT INTO earlier_results (retry, {STORED})"
+            f" SELECT ?, {STORED} FROM results WHERE row IN chosen",
+            (number,),
+        )
+        sql.execute(
+            "INSERT INTO attempts SELECT row, attempts, NULL FROM results"
+            " WHERE row IN chosen AND attempts > 0"
+        )
+        taken = sql.execute("DELETE FROM results WHERE row IN chosen").rowcount
+        if max_tokens is not None:
+            limits = list(zip(max_tokens.tolist(), rows.tolist(), strict=True))
+            sql.executemany(
+                "UPDATE requests SET max_tokens = ?, known_tokens = NULL WHERE row = ?", limits
+            )
+            sql.executemany(
+                "INSERT OR REPLACE INTO raised_limits (max_tokens, row) VALUES (?, ?)", limits
+            )
+    return taken
+
+
+def earlier_results(database: Database, row: int) -> list[Completion]:
+    """Return the results of *row* that retries took back, oldest first."""
+    with database.read() as sql:
+        found = sql.execute(
+            f"SELECT {COMPLETION} FROM earlier_results AS results JOIN answers USING (answer)"
+            " WHERE row = ? ORDER BY retry",
+            (int(row),),
+        ).fetchall()
+    return [Completion(*columns) for columns in found]
+
+
+def raised_limit(database: Database, row: int) -> int | None:
+    """Return the limit of output tokens that a retry gave *row*; None where its own holds."""
+    with database.read() as sql:
+        found = sql.execute(
+            "SELECT max_tokens FROM raised_limits WHERE row = ?", (int(row),)
+        ).fetchone()
+    return found[0] if found else None
