@@ -158,7 +158,10 @@ def vllm_scheduler(capacity: Capacity, model: Path) -> Any:
         model_config=ModelConfig(model=str(model), dtype="float32", max_model_len=CONTEXT_TOKENS),
         scheduler_config=SchedulerConfig(
             max_num_seqs=capacity.max_sequences,
-            max_num_batched_tokens=capacity.step_tokens,
+            # A step has room for more than it is given.
+            max_num_batched_tokens=2 * capacity.step_tokens,
+            max_num_scheduled_tokens=capacity.step_tokens,
+            long_prefill_token_threshold=capacity.prefill_threshold,
             max_model_len=CONTEXT_TOKENS,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
@@ -204,6 +207,7 @@ def test_every_step_is_the_one_that_vllm_takes(seed: int, tiny_tokenizer_dir: Pa
         step_tokens=int(rng.choice([32, 64, 128, 512])),
         context_tokens=CONTEXT_TOKENS,
         block_tokens=BLOCK_TOKENS,
+        prefill_threshold=(0, 24, 48)[seed % 3],
     )
     jobs = arrivals(rng, 120)
 

@@ -1,6 +1,7 @@
 """The compiled simulation runs a job exactly as the object loop does, step for step."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,8 +32,11 @@ class Case:
     engine: EngineModel
 
 
-def drawn_case(seed: int, *, policy: Policy = "fcfs") -> Case:
-    """Return a job with shared prefixes and too little cache, and an engine for it."""
+def drawn_case(seed: int, *, policy: Policy = "fcfs", **limited: Any) -> Case:
+    """Return a job with shared prefixes and too little cache, and an engine for it.
+
+    ``limited``: what is changed of the engine's capacity.
+    """
     rng = np.random.default_rng(seed)
     requests = []
     for row in range(int(rng.integers(1, 120))):
@@ -45,6 +49,7 @@ def drawn_case(seed: int, *, policy: Policy = "fcfs") -> Case:
         max_sequences=int(rng.integers(1, 40)),
         step_tokens=int(rng.integers(40, 300)),
     )
+    limits = replace(limits, **{"pacing": "step budget"} | limited)
     order = rng.permutation(len(requests)).tolist()
     density = sorted(rng.lognormal(0.0, 2.0, len(requests)))[::-1]
     expected = rng.integers(1, 100, len(requests)).tolist()
@@ -57,7 +62,7 @@ def drawn_case(seed: int, *, policy: Policy = "fcfs") -> Case:
 
 
 def run_objects(case: Case) -> tuple[list[StepReport], np.ndarray]:
-    """Return the reports of the object loop, and when each row ended."""
+    """Return the reports of the object loop, and when each row's end was reported."""
     engine = SimEngine(
         case.engine.capacity,
         step_s=case.engine.step_s,
@@ -90,6 +95,34 @@ def test_the_compiled_loop_takes_the_steps_of_the_object_loop(seed: int, policy:
     assert found.preemptions == sum(report.preemptions for report in reports)
     assert found.seconds == pytest.approx(sum(report.seconds for report in reports))
     assert found.finished_s == pytest.approx(finished_s)
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "paper", "blend"])
+@pytest.mark.parametrize(
+    "limited",
+    [
+        {"pacing": "none"},
+        {"pacing": "none", "prefill_threshold": 24},
+        {"pacing": "none", "prefill_threshold": 24, "report_lag": 1},
+        {"pacing": "step budget", "prefill_threshold": 40, "report_lag": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("seed", range(8))
+def test_both_loops_take_the_same_steps_however_the_engine_is_paced(
+    seed: int, limited: dict[str, Any], policy: Policy
+) -> None:
+    case = drawn_case(seed, policy=policy, **limited)
+    reports, _ = run_objects(case)
+    found = run_compiled(case)
+
+    assert found.steps == len(reports)
+    assert found.prefill_tokens == sum(report.prefill_tokens for report in reports)
+    assert found.decode_tokens == sum(report.decode_tokens for report in reports)
+    assert found.cached_tokens == sum(report.cached_tokens for report in reports)
+    assert found.preemptions == sum(report.preemptions for report in reports)
+    assert found.seconds == pytest.approx(sum(report.seconds for report in reports))
+    assert not np.isnan(found.finished_s).any()
 
 
 def test_the_cases_preempt_and_share() -> None:

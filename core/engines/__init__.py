@@ -3,7 +3,7 @@
 An engine decides nothing about order: it runs what it is given, in the order it is given it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -20,6 +20,7 @@ class Capacity:
 
     ``prefill_threshold``: the most prompt tokens of one sequence that a step computes, 0 for no
     limit but ``step_tokens``. An engine without ``pacing`` is paced by what is submitted to it.
+    ``report_lag``: steps that have begun before the report of one is heard.
     """
 
     kv_tokens: int
@@ -29,6 +30,7 @@ class Capacity:
     block_tokens: int
     prefill_threshold: int = 0
     pacing: Pacing = "none"
+    report_lag: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,22 @@ class StepReport:
     cached_tokens: int
     preemptions: int
     seconds: float
+
+
+def total(reports: Sequence[StepReport]) -> StepReport:
+    """Return *reports*, at least one, as one: the counts summed, the gauges of the last."""
+    return StepReport(
+        completions=tuple(c for report in reports for c in report.completions),
+        running=reports[-1].running,
+        waiting=reports[-1].waiting,
+        kv_tokens=reports[-1].kv_tokens,
+        steps=sum(report.steps for report in reports),
+        prefill_tokens=sum(report.prefill_tokens for report in reports),
+        decode_tokens=sum(report.decode_tokens for report in reports),
+        cached_tokens=sum(report.cached_tokens for report in reports),
+        preemptions=sum(report.preemptions for report in reports),
+        seconds=sum(report.seconds for report in reports),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from blend.core.completion import Completion
-from blend.core.engines import Aborted, Capacity, StepReport
+from blend.core.engines import Aborted, Capacity, StepReport, total
 from blend.core.engines.blocks import BlockPool, prefix_keys
 from blend.core.engines.sim_answers import answer, hashed_length, refusal, work_of
 from blend.core.engines.sim_step import Sequence, Step
@@ -44,6 +44,7 @@ class SimEngine:
         self._refused: list[Completion] = []
         self._submitted = 0
         self._pace: int | None = None
+        self._unheard: deque[StepReport] = deque()
         self.clock_s = 0.0
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - never waits
@@ -83,18 +84,30 @@ class SimEngine:
                 )
 
     def pace(self, prefill_tokens: int | None) -> None:
-        """Compute at most so many prompt tokens a step from now on."""
-        self._pace = prefill_tokens
+        """Compute at most so many prompt tokens a step from now on, if the capacity says so."""
+        if self._capacity.pacing == "step budget":
+            self._pace = prefill_tokens
 
     def step(self) -> StepReport:
-        """Run one step of all that is inside, and say what moved."""
+        """Run on until a report is due, and return the oldest that was not heard."""
         if self._refused:
             refused, self._refused = tuple(self._refused), []
-            return self._report(Step(0, 0), refused, steps=0, seconds=0.0)
-        if not (self._running or self._waiting):
+            self._unheard.append(self._report(_nothing(), refused, steps=0, seconds=0.0))
+        lag = self._capacity.report_lag
+        while len(self._unheard) <= lag and (self._running or self._waiting):
+            self._unheard.append(self._step())
+        if not self._unheard:
             raise RuntimeError("the simulated engine has nothing to run")
+        return self._unheard.popleft()
+
+    def _step(self) -> StepReport:
         budget = self._capacity.step_tokens
-        step = Step(budget, budget if self._pace is None else self._pace)
+        alone = len(self._running) + len(self._waiting) == 1
+        step = Step(
+            budget,
+            budget if self._pace is None else self._pace,
+            (0 if alone else self._capacity.prefill_threshold) or budget,
+        )
         self._schedule_running(step)
         if not step.preemptions:
             self._schedule_waiting(step)
@@ -108,15 +121,17 @@ class SimEngine:
         for sequence in (*self._running, *self._waiting):
             self._pool.release(sequence.blocks)
             dropped[sequence.work.request.row] += sequence.tokens - sequence.prompt_tokens
-        refused = tuple(self._refused)
+        refused, unheard = tuple(self._refused), tuple(self._unheard)
         self.close()
-        return Aborted(self._report(Step(0, 0), refused, steps=0, seconds=0.0), dropped)
+        last = self._report(_nothing(), refused, steps=0, seconds=0.0)
+        return Aborted(total((*unheard, last)), dropped)
 
     def close(self) -> None:
         """Drop all that is inside."""
         self._waiting.clear()
         self._running.clear()
         self._refused.clear()
+        self._unheard.clear()
 
     def _schedule_running(self, step: Step) -> None:
         block_tokens = self._capacity.block_tokens
@@ -189,7 +204,7 @@ class SimEngine:
         if sequence.decoding:
             return 1
         left = sequence.tokens - sequence.computed
-        return min(left, step.budget, max(step.prefill_budget, 0))
+        return min(left, step.threshold, step.budget, max(step.prefill_budget, 0))
 
     def _compute(self, sequence: Sequence, tokens: int, step: Step) -> None:
         if sequence.decoding:
@@ -240,3 +255,7 @@ class SimEngine:
             preemptions=step.preemptions,
             seconds=seconds,
         )
+
+
+def _nothing() -> Step:
+    return Step(0, 0, 0)

@@ -26,10 +26,14 @@ class Sequence:
 
 @dataclass(slots=True)
 class Step:
-    """What one step computes, as it is put together."""
+    """What one step computes, as it is put together.
+
+    ``threshold``: the most prompt tokens of one sequence.
+    """
 
     budget: int
     prefill_budget: int
+    threshold: int
     prefill_tokens: int = 0
     decode_tokens: int = 0
     read_tokens: int = 0

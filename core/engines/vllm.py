@@ -13,12 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
-from blend.core.engines import Aborted, Capacity, EngineDiedError, StepReport
+from blend.core.engines import Aborted, Capacity, EngineDiedError, StepReport, total
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import (
     Abort,
@@ -145,7 +145,7 @@ class VllmEngine:
             self._death = death
         # What is still in the pipe waits too.
         unseen = self._submitted - moved[-1].received
-        return _total([m.report for m in moved], waiting=moved[-1].report.waiting + unseen)
+        return replace(total([m.report for m in moved]), waiting=moved[-1].report.waiting + unseen)
 
     def abort(self) -> Aborted:
         """Drop every request inside and say what came of them; the engine can be used on."""
@@ -156,7 +156,7 @@ class VllmEngine:
             moved.append(message.report)
         if isinstance(message, Dropped):
             # The host has reported just before.
-            return Aborted(_total(moved, waiting=0), message.tokens)
+            return Aborted(replace(total(moved), waiting=0), message.tokens)
         raise self._died(message.reason if isinstance(message, Died) else "unexpected message")
 
     def close(self) -> None:
@@ -252,19 +252,3 @@ def _environment(
         defaults["HF_HUB_OFFLINE"] = "1"
     # A killed engine cannot remove its sockets and rendezvous files.
     return defaults | dict(inherited) | {"TMPDIR": str(scratch)}
-
-
-def _total(reports: Sequence[StepReport], *, waiting: int) -> StepReport:
-    """Return *reports* as one: the counts summed, the gauges of the last."""
-    return StepReport(
-        completions=tuple(c for report in reports for c in report.completions),
-        running=reports[-1].running,
-        waiting=waiting,
-        kv_tokens=reports[-1].kv_tokens,
-        steps=sum(report.steps for report in reports),
-        prefill_tokens=sum(report.prefill_tokens for report in reports),
-        decode_tokens=sum(report.decode_tokens for report in reports),
-        cached_tokens=sum(report.cached_tokens for report in reports),
-        preemptions=sum(report.preemptions for report in reports),
-        seconds=sum(report.seconds for report in reports),
-    )

@@ -14,6 +14,12 @@ pace of prefill and the reserve allow. No side waits for the other.
                          the memory side still needs; all of the budget once it is done
     reserve              1.3·X/(u + d)·(d·u + d²/2) + 2X of the class at the left pointer
 
+An engine that keeps a step budget is told X; any other is paced by what enters (`kernels.gate`),
+where the memory side never waits for the pace.
+
+What the engine says goes before what is believed: where the cache is fuller than the rows inside
+account for, or emptier, forecasts are scaled by that.
+
 Everything is known from reports alone, so that a real engine gets the same decisions.
 """
 
@@ -23,6 +29,16 @@ import numpy as np
 
 from blend.core.kernels.compiled import compiled
 from blend.core.kernels.flight import Flight, enter, next_started
+from blend.core.kernels.gate import (
+    NOBODY,
+    Gate,
+    backlog,
+    cost,
+    let_in,
+    next_through,
+    note_prefill,
+    room_for,
+)
 from blend.core.kernels.survival import (
     BINS,
     Beliefs,
@@ -33,6 +49,7 @@ from blend.core.kernels.survival import (
     learn,
     residual,
 )
+from blend.core.running.in_flight import AHEAD_STEPS
 
 PLAN_STEPS = 32
 ESTIMATE_STEPS = 512
@@ -42,6 +59,9 @@ LEFT, RIGHT = 0, 1
 
 LEAST_RESERVE, MOST_RESERVE = 0.03, 0.35  # of the memory
 FULL, SAFE = 0.99, 0.97
+
+# The cache as reported over that believed: told apart from 1 beyond the first, within the others.
+LIKE, LEAST_SCALE, MOST_SCALE = 0.1, 0.5, 4.0
 
 STATE = np.dtype(
     [
@@ -63,7 +83,9 @@ STATE = np.dtype(
         ("peak", np.float64),  # of the memory side, forecast
         ("used_left", np.float64),
         ("blocked", np.float64),  # room that the row at the left pointer lacks
+        ("scale", np.float64),  # cache in use over what is believed
         ("lone", np.bool_),  # all that is left is memory-bound
+        ("gated", np.bool_),  # the engine takes no pace
     ]
 )
 
@@ -83,6 +105,7 @@ class Blend(NamedTuple):
     """The state of one scanner; ``state`` has one element."""
 
     flight: Flight
+    gate: Gate
     beliefs: Beliefs
     speed: Speed
     order: Any
@@ -103,7 +126,15 @@ class Blend(NamedTuple):
 
 
 def new_blend(
-    flight: Flight, beliefs: Beliefs, speed: Speed, *, order: Any, uncached: Any, prompt: Any
+    flight: Flight,
+    gate: Gate,
+    beliefs: Beliefs,
+    speed: Speed,
+    *,
+    order: Any,
+    uncached: Any,
+    prompt: Any,
+    gated: bool,
 ) -> Blend:
     """Return a scanner that has admitted nothing."""
     n, classes = len(prompt), len(beliefs.prior)
@@ -113,8 +144,11 @@ def new_blend(
     state = np.zeros(1, STATE)
     state["right"] = len(order) - 1
     state["planned"] = -PLAN_STEPS
+    state["scale"] = 1.0
+    state["gated"] = gated
     blend = Blend(
         flight,
+        gate,
         beliefs,
         speed,
         order.astype(np.int64),
@@ -190,36 +224,83 @@ def admit_blended(blend: Blend, admitted: Any) -> int:
     if state.step - state.planned >= PLAN_STEPS:
         _plan(blend)
     state.pace = _pace(blend)
-    count, right = 0, state.step >= state.retry
-    most = blend.flight.counts[0].max_sequences
-    while state.left <= state.right and state.inside < most:
-        if state.backlog >= state.pace and state.inside:
+    count, right, room = 0, state.step >= state.retry, _room(blend)
+    while state.left <= state.right and state.inside < blend.flight.counts[0].max_sequences:
+        if state.inside and _enough_waits(blend):
             break
-        side = LEFT
-        if right and _right_fits(blend):
-            side = RIGHT
-        elif state.lone and state.inside:
-            break
-        else:
-            right = False
-            if not _left_fits(blend) and state.inside:
+        position, side = state.right, RIGHT
+        if not (right and _right_may(blend) and _right_fits(blend)):
+            right, side = False, LEFT
+            if state.inside and (state.lone or room <= 0.0):
                 break
-        admitted[count] = _enter(blend, side)
+            position = _left_position(blend)
+            if state.inside and (position == NOBODY or not _left_fits(blend, position)):
+                break
+            position = max(position, state.left)
+        room -= cost(blend.gate, blend.uncached[position], blend.flight.counts[0].steps)
+        admitted[count] = _enter(blend, position, side)
         count += 1
     return count
 
 
 @compiled
-def _enter(blend: Blend, side: int) -> int:
+def _right_may(blend: Blend) -> bool:
+    """Tell whether the row at the right pointer is one that does not wait for the gate."""
     state = blend.state[0]
-    position = state.right if side == RIGHT else state.left
-    if side == RIGHT:
-        state.right -= 1
-    else:
+    one = blend.beliefs.label[blend.order[state.right]]
+    return not state.gated or state.lone or _memory_bound(blend, one)
+
+
+@compiled
+def _room(blend: Blend) -> float:
+    """Return the prompt tokens of the compute side that the gate lets in now."""
+    state, counts = blend.state[0], blend.flight.counts[0]
+    if not state.gated:
+        return float(UNPACED)
+    wanted = float(min(state.pace, max(counts.step_tokens - state.decoders, 1)))
+    return room_for(blend.gate, wanted, state.step, counts.steps)
+
+
+@compiled
+def _enough_waits(blend: Blend) -> bool:
+    """Tell whether the engine has as much to compute as the steps until the next report can."""
+    state, counts = blend.state[0], blend.flight.counts[0]
+    steps = counts.steps + blend.gate.lag
+    if state.gated or state.pace >= UNPACED:
+        return state.backlog >= counts.step_tokens * (steps + AHEAD_STEPS)
+    return state.backlog >= state.pace * steps
+
+
+@compiled
+def _left_position(blend: Blend) -> int:
+    """Return the position of the compute side's next row, NOBODY when all should wait."""
+    state = blend.state[0]
+    if not state.gated:
+        return state.left
+    return next_through(
+        blend.gate,
+        blend.flight,
+        blend.order,
+        blend.uncached,
+        blend.prompt,
+        state.left,
+        state.right,
+    )
+
+
+@compiled
+def _enter(blend: Blend, position: int, side: int) -> int:
+    state, taken = blend.state[0], blend.gate.taken
+    taken[position] = True
+    while state.left <= state.right and taken[state.left]:
         state.left += 1
+    while state.left <= state.right and taken[state.right]:
+        state.right -= 1
     row, tokens = blend.order[position], blend.uncached[position]
     _count(blend, position, -1.0)
     enter(blend.flight, row, tokens)
+    if state.gated:
+        let_in(blend.gate, row, tokens, state.step)
     state.backlog += tokens
     blend.side[row] = side
     blend.place[row] = state.inside
@@ -255,23 +336,24 @@ def _right_fits(blend: Blend) -> bool:
             break
         held = tokens + blend.middle[j]
         variance = blend.variance[j] + alive * (1.0 - alive) * held * held
-        fits = blend.load[j] + alive * held + blend.speed.spread * np.sqrt(variance) <= memory
+        load = blend.load[j] + alive * held + blend.speed.spread * np.sqrt(variance)
+        fits = state.scale * load <= memory
     if not fits:
         state.retry = state.step + RETRY_STEPS
     return fits
 
 
 @compiled
-def _left_fits(blend: Blend) -> bool:
-    """Tell whether the row at the left pointer fits into the reserve or what the right leaves."""
+def _left_fits(blend: Blend, position: int) -> bool:
+    """Tell whether a row of the compute side fits into the reserve or what the right leaves."""
     state = blend.state[0]
-    row, tokens = blend.order[state.left], float(blend.uncached[state.left])
+    row, tokens = blend.order[position], float(blend.uncached[position])
     if not _fits_now(blend, tokens):
         return False
     memory = blend.flight.counts[0].max_kv_tokens
     needs = tokens + expected(blend.beliefs, row)
     room = max(state.reserve, SAFE * memory - state.peak)
-    if state.used_left + needs <= room:
+    if state.scale * (state.used_left + needs) <= room:
         return True
     if needs > 0.5 * room:
         state.blocked = needs + 4096.0
@@ -306,6 +388,7 @@ def _plan(blend: Blend) -> None:
         state.estimated = state.step
         _estimate(blend)
     _set_ratio(blend)
+    _set_scale(blend)
     _set_forecast(blend)
     if not blend.speed.overlapped:
         state.memory_steps = _memory_steps(blend)
@@ -349,7 +432,23 @@ def _set_forecast(blend: Blend) -> None:
     state.peak = 0.0
     for j in range(len(blend.horizon)):
         held = blend.load[j] + blend.speed.spread * np.sqrt(blend.variance[j])
-        state.peak = max(state.peak, held)
+        state.peak = max(state.peak, state.scale * held)
+
+
+@compiled
+def _set_scale(blend: Blend) -> None:
+    """Set how much more the cache holds than what is believed of the rows inside."""
+    state, counts = blend.state[0], blend.flight.counts[0]
+    believed = -state.backlog
+    for i in range(state.inside):
+        row = blend.rows[i]
+        believed += blend.flight.tokens[row] + _age(blend, row)
+    # Blocks that are not full, and prefixes whose row has ended, are nothing to speak of.
+    if counts.kv_tokens <= 0 or believed < LEAST_RESERVE * counts.max_kv_tokens:
+        return
+    scale = counts.kv_tokens / believed
+    like = abs(scale - 1.0) <= LIKE
+    state.scale = 1.0 if like else min(max(scale, LEAST_SCALE), MOST_SCALE)
 
 
 @compiled
@@ -462,14 +561,14 @@ def _pace(blend: Blend) -> int:
 
 
 @compiled
-def finish_blended(blend: Blend, row: int, tokens: int, fresh: bool) -> None:
-    """Take in that a row has ended; *fresh* if it was never seen to start."""
+def finish_blended(blend: Blend, row: int, tokens: int) -> None:
+    """Take in that a row has ended."""
     state = blend.state[0]
     state.inside -= 1
     last = blend.rows[state.inside]
     blend.rows[blend.place[row]] = last
     blend.place[last] = blend.place[row]
-    if not fresh:
+    if blend.since[row] >= 0:
         state.decoders -= 1
         state.reading -= blend.prompt[row] + _age(blend, row)
     if blend.side[row] == LEFT:
@@ -489,16 +588,32 @@ def step_blended(blend: Blend, steps: int) -> None:
 
 
 @compiled
-def observe_blended(blend: Blend, prefill_tokens: int, waiting: int) -> None:
+def observe_blended(blend: Blend, prefill_tokens: int, decode_tokens: int, waiting: int) -> None:
     """Take in the rest of a report; its finished rows have been noted before."""
-    state = blend.state[0]
+    state, steps = blend.state[0], blend.flight.counts[0].steps
     row = next_started(blend.flight)
     while row >= 0:
-        blend.since[row] = state.step
-        state.decoders += 1
-        state.reading += blend.prompt[row]
+        if not state.gated:
+            _start_decoding(blend, row)
         row = next_started(blend.flight)
+    if state.gated:
+        tokens = prefill_tokens + decode_tokens
+        full = waiting > 0 or tokens >= steps * blend.flight.counts[0].step_tokens
+        gate = blend.gate
+        done = note_prefill(gate, blend.flight, prefill_tokens, state.step, steps, full)
+        for i in range(done):
+            _start_decoding(blend, gate.rows[gate.state[0].prefilling + i])
+        state.backlog = backlog(gate)
+        return
     state.backlog = max(state.backlog - prefill_tokens, 0.0)
     if waiting == 0 and prefill_tokens < state.pace:
         # It could have computed more, so nothing is left to compute.
         state.backlog = 0.0
+
+
+@compiled
+def _start_decoding(blend: Blend, row: int) -> None:
+    state = blend.state[0]
+    blend.since[row] = state.step
+    state.decoders += 1
+    state.reading += blend.prompt[row]

@@ -64,7 +64,8 @@ NOW = np.dtype(
         ("entered", np.int64),
         ("reading", np.int64),  # tokens of the rows that decode
         ("ended", np.int64),
-        ("prefill", np.int64),  # the rest: of this step
+        ("threshold", np.int64),  # the rest: of this step
+        ("prefill", np.int64),
         ("decode", np.int64),
         ("cached", np.int64),
         ("recomputed", np.int64),
@@ -75,13 +76,17 @@ NOW = np.dtype(
 
 
 class Limits(NamedTuple):
-    """What the engine can hold and do in one step; ``threshold`` 0 is none."""
+    """What the engine can hold and do in one step; ``threshold`` 0 is none.
+
+    ``lag``: steps that begin before the report of one is heard.
+    """
 
     blocks: int
     block_tokens: int
     max_sequences: int
     step_tokens: int
     threshold: int
+    lag: int
 
 
 class Engine(NamedTuple):
@@ -161,6 +166,9 @@ def step(engine: Engine, pace: int) -> None:
     now.step += 1
     now.prefill = now.cached = now.recomputed = now.preempted = 0
     now.squares = 0.0
+    # A row alone in the engine is starved by nobody.
+    alone = now.running + waiting(engine) == 1
+    now.threshold = 0 if alone else engine.limits.threshold
     budget = max(min(engine.limits.step_tokens - now.decoders, pace), 0)
     if _wanted(engine, budget) <= now.free:
         budget = _run_all(engine, budget)
@@ -307,8 +315,8 @@ def _enter(engine: Engine, row: int) -> None:
 def _share(engine: Engine, row: int, budget: int) -> int:
     """Return the tokens of a row's prompt that this step computes."""
     tokens = min(engine.rows[row].tokens - engine.rows[row].computed, budget)
-    if engine.limits.threshold > 0:
-        tokens = min(tokens, engine.limits.threshold)
+    if engine.now[0].threshold > 0:
+        tokens = min(tokens, engine.now[0].threshold)
     return tokens
 
 

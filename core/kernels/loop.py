@@ -1,6 +1,6 @@
 """The loop of a simulated run in compiled form: `blend.core.running.executor.run` over arrays."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from blend.core.kernels.blend import (
 from blend.core.kernels.clock import Clock, step_seconds
 from blend.core.kernels.compiled import compiled
 from blend.core.kernels.dual import Dual, admit_dual, finish_dual, observe_dual
-from blend.core.kernels.engine import Engine, finish_step, step, submit, waiting
+from blend.core.kernels.engine import Engine, Limits, finish_step, step, submit, waiting
 from blend.core.kernels.flight import Flight, note_finished, note_report
 from blend.core.kernels.order import admit_in_order, observe_in_order
 
@@ -47,11 +47,38 @@ LINE = np.dtype(
     ]
 )
 
+REPORT = np.dtype(
+    [
+        ("ended", np.int64),
+        ("running", np.int64),
+        ("waiting", np.int64),
+        ("kv_tokens", np.int64),
+        ("prefill", np.int64),
+        ("decode", np.int64),
+    ]
+)
+
+
+class Unheard(NamedTuple):
+    """The reports that are on their way to the scanner, in a ring; ``ended`` holds rows."""
+
+    reports: Any
+    ended: Any
+    ring: Any  # the place of the oldest, and how many there are
+
+
+def new_unheard(limits: Limits) -> Unheard:
+    """Return a ring without reports."""
+    places = limits.lag + 1
+    ended = np.empty((places, limits.max_sequences + 1), np.int64)
+    return Unheard(np.zeros(places, REPORT), ended, np.zeros(2, np.int64))
+
 
 @compiled
 def run_in_order(
     engine: Engine,
     flight: Flight,
+    unheard: Unheard,
     clock: Clock,
     order: Any,
     uncached: Any,
@@ -69,8 +96,10 @@ def run_in_order(
             submit(engine, admitted[i])
         if flight.counts[0].inside == 0:
             return
-        take_step(engine, clock, UNPACED, total, lines, line_steps)
-        report(engine, flight, finished_s, total[0].seconds)
+        at = run_on(engine, clock, UNPACED, unheard, finished_s, total, lines, line_steps)
+        for i in range(unheard.reports[at].ended):
+            note_finished(flight, unheard.ended[at, i])
+        hear(flight, unheard, at)
         observe_in_order(flight)
 
 
@@ -78,6 +107,7 @@ def run_in_order(
 def run_dual(
     engine: Engine,
     dual: Dual,
+    unheard: Unheard,
     clock: Clock,
     finished_s: Any,
     total: Any,
@@ -92,11 +122,12 @@ def run_dual(
             submit(engine, admitted[i])
         if dual.state[0].inside == 0:
             return
-        take_step(engine, clock, UNPACED, total, lines, line_steps)
+        at = run_on(engine, clock, UNPACED, unheard, finished_s, total, lines, line_steps)
         dual.state[0].step += 1
-        for i in range(engine.now[0].ended):
-            finish_dual(dual, engine.ended[i])
-        report(engine, dual.flight, finished_s, total[0].seconds)
+        for i in range(unheard.reports[at].ended):
+            finish_dual(dual, unheard.ended[at, i])
+            note_finished(dual.flight, unheard.ended[at, i])
+        hear(dual.flight, unheard, at)
         observe_dual(dual)
 
 
@@ -104,6 +135,7 @@ def run_dual(
 def run_blended(
     engine: Engine,
     blend: Blend,
+    unheard: Unheard,
     clock: Clock,
     finished_s: Any,
     total: Any,
@@ -118,34 +150,60 @@ def run_blended(
             submit(engine, admitted[i])
         if blend.state[0].inside == 0:
             return
-        take_step(engine, clock, blend.state[0].pace, total, lines, line_steps)
-        report_blended(engine, blend, finished_s, total[0].seconds)
+        pace = UNPACED if blend.state[0].gated else blend.state[0].pace
+        at = run_on(engine, clock, pace, unheard, finished_s, total, lines, line_steps)
+        hear_blended(engine, blend, unheard, at)
 
 
 @compiled
-def report_blended(engine: Engine, blend: Blend, finished_s: Any, now_s: float) -> None:
-    """Tell the blending scanner what the step has moved."""
-    now = engine.now[0]
+def hear_blended(engine: Engine, blend: Blend, unheard: Unheard, at: int) -> None:
+    """Tell the blending scanner what a step has moved."""
+    report = unheard.reports[at]
     step_blended(blend, 1)
-    for i in range(now.ended):
-        row = engine.ended[i]
-        fresh = note_finished(blend.flight, row)
-        finish_blended(blend, row, engine.rows[row].final - engine.rows[row].prompt, fresh)
-        finished_s[row] = now_s
-    held = (engine.limits.blocks - now.free) * engine.limits.block_tokens
-    note_report(blend.flight, now.running, waiting(engine), held, 1)
-    observe_blended(blend, now.prefill, waiting(engine))
+    for i in range(report.ended):
+        row = unheard.ended[at, i]
+        note_finished(blend.flight, row)
+        finish_blended(blend, row, engine.rows[row].final - engine.rows[row].prompt)
+    hear(blend.flight, unheard, at)
+    observe_blended(blend, report.prefill, report.decode, report.waiting)
 
 
 @compiled
-def report(engine: Engine, flight: Flight, finished_s: Any, now_s: float) -> None:
-    """Tell the scanner's account what the step has moved."""
-    now = engine.now[0]
-    for i in range(now.ended):
-        note_finished(flight, engine.ended[i])
-        finished_s[engine.ended[i]] = now_s
-    held = (engine.limits.blocks - now.free) * engine.limits.block_tokens
-    note_report(flight, now.running, waiting(engine), held, 1)
+def hear(flight: Flight, unheard: Unheard, at: int) -> None:
+    """Tell the scanner's account how full the engine was after a step."""
+    report = unheard.reports[at]
+    note_report(flight, report.running, report.waiting, report.kv_tokens, 1)
+
+
+@compiled
+def run_on(
+    engine: Engine,
+    clock: Clock,
+    pace: int,
+    unheard: Unheard,
+    finished_s: Any,
+    total: Any,
+    lines: Any,
+    line_steps: int,
+) -> int:
+    """Run on until a report is due, and return the place of the oldest that was not heard."""
+    ring, now, places = unheard.ring, engine.now[0], len(unheard.reports)
+    while ring[1] < places and now.running + waiting(engine) > 0:
+        take_step(engine, clock, pace, total, lines, line_steps)
+        place = (ring[0] + ring[1]) % places
+        report = unheard.reports[place]
+        report.ended = now.ended
+        report.running, report.waiting = now.running, waiting(engine)
+        report.kv_tokens = (engine.limits.blocks - now.free) * engine.limits.block_tokens
+        report.prefill, report.decode = now.prefill, now.decode
+        for i in range(now.ended):
+            unheard.ended[place, i] = engine.ended[i]
+            finished_s[engine.ended[i]] = total[0].seconds
+        ring[1] += 1
+    place = ring[0]
+    ring[0] = (ring[0] + 1) % places
+    ring[1] -= 1
+    return place
 
 
 @compiled

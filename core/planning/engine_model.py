@@ -27,7 +27,6 @@ INTERFERENCE = 0.15
 class EngineModel:
     """An engine on a device: what it holds and how long its steps take.
 
-    ``long_prefill_tokens``: prompt tokens of one row that a step computes at most, 0 for no limit.
     ``attention=False`` drops the p² term as the paper does.
     """
 
@@ -37,7 +36,6 @@ class EngineModel:
     mode: Mode = "sequential"
     interference: float = INTERFERENCE
     overhead_s: float = 0.0
-    long_prefill_tokens: int = 0
     attention: bool = True
     shared_bandwidth: bool = True
 

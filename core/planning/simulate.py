@@ -86,21 +86,22 @@ def simulate(
     total = np.zeros(1, loop.TOTAL)
     lines = np.zeros(_line_count(schedule, outputs, line_steps), loop.LINE)
     state = _engine_state(tree, prompts, outputs, engine)
+    unheard = loop.new_unheard(state.limits)
     book = (finished_s, total, lines, line_steps)
     if schedule.blending is not None:
         from blend.core.running.blend_scan import new_state
 
         blend = new_state(schedule, prompt_tokens=prompts, capacity=engine.capacity)
-        loop.run_blended(state, blend, _clock(engine), *book)
+        loop.run_blended(state, blend, unheard, _clock(engine), *book)
     elif schedule.policy == "paper":
         from blend.core.kernels.dual import new_dual
 
         dual = new_dual(_flight_state(len(tree), engine), schedule, prompt=prompts)
-        loop.run_dual(state, dual, _clock(engine), *book)
+        loop.run_dual(state, dual, unheard, _clock(engine), *book)
     else:
         flight = _flight_state(len(tree), engine)
         order, uncached = schedule.order, schedule.uncached_tokens
-        loop.run_in_order(state, flight, _clock(engine), order, uncached, *book)
+        loop.run_in_order(state, flight, unheard, _clock(engine), order, uncached, *book)
     return _simulated(total[0], lines, line_steps, finished_s, refused=int((~fits).sum()))
 
 
@@ -135,7 +136,8 @@ def _engine_state(tree: Tree, prompts: Ints, outputs: Ints, engine: EngineModel)
         capacity.block_tokens,
         capacity.max_sequences,
         capacity.step_tokens,
-        engine.long_prefill_tokens,
+        capacity.prefill_threshold,
+        capacity.report_lag,
     )
     return new_engine(
         limits, prompt_tokens=prompts, output_tokens=outputs, keys=keys, key_starts=starts

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from blend.core.engines import Capacity, StepReport
 from blend.core.kernels import blend as kernel
 from blend.core.kernels.flight import new_flight, note_finished, note_report
+from blend.core.kernels.gate import new_gate
 from blend.core.planning.beliefs import beliefs_of
 from blend.core.planning.classes import Blending
 from blend.core.schedule import Schedule
@@ -26,13 +27,21 @@ def new_state(
         max_sequences=capacity.max_sequences,
         step_tokens=capacity.step_tokens,
     )
+    gate = new_gate(
+        len(prompt_tokens),
+        len(schedule),
+        threshold=capacity.prefill_threshold,
+        lag=capacity.report_lag,
+    )
     return kernel.new_blend(
         flight,
+        gate,
         beliefs_of(blending.classes),
         _speed(blending),
         order=schedule.order,
         uncached=np.maximum(schedule.uncached_tokens, 1),
         prompt=prompt_tokens,
+        gated=capacity.pacing == "none",
     )
 
 
@@ -87,10 +96,12 @@ class BlendScanner:
             row = completion.row
             if self._state.flight.mark[row] == 0:
                 continue
-            fresh = note_finished(self._state.flight, row)
+            note_finished(self._state.flight, row)
             tokens = completion.completion_tokens // int(self._sequences[row])
-            kernel.finish_blended(self._state, row, tokens, fresh)
+            kernel.finish_blended(self._state, row, tokens)
         note_report(
             self._state.flight, report.running, report.waiting, report.kv_tokens, report.steps
         )
-        kernel.observe_blended(self._state, report.prefill_tokens, report.waiting)
+        kernel.observe_blended(
+            self._state, report.prefill_tokens, report.decode_tokens, report.waiting
+        )
