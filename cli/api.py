@@ -20,7 +20,8 @@ from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, engine_model
 from blend.core.planning.hardware import Hardware, ModelShape
-from blend.core.planning.lengths import Observations, choose_sample
+from blend.core.planning.lengths import Observations, choose_sample, estimate
+from blend.core.planning.optimum import bound_s, work_of
 from blend.core.planning.plan import BY_CLASS, Plan, make_plan
 from blend.core.planning.tree import Tree, build_tree
 from blend.core.prompts import Prompts
@@ -32,10 +33,18 @@ from blend.store.recorder import Recorder
 from blend.store.timeline import Timeline
 
 if TYPE_CHECKING:
-    from blend.core.planning.compare import Comparison
+    from blend.core.planning.outlook import Outlook
 
 SIMULATE_S = 120.0
-"""The time after which a plan compares no more candidates, and a comparison draws no more."""
+"""The time after which a comparison draws no more, and a plan simulates nothing more."""
+
+PLAN_SHARE = 0.05
+"""The part of the predicted run that planning may take."""
+
+CHOOSE_S, COMPILE_S = 5.0, 60.0
+"""What ``auto`` may always take to choose; what may go by where no kernel is compiled yet."""
+
+DRAWS = 5
 
 OnReport = Callable[[StepReport], None]
 
@@ -73,7 +82,8 @@ class PlanOptions:
     """How to plan: the order, and how much of the job to run first to learn output lengths.
 
     ``mode``: whether the engine overlaps compute with memory traffic. ``sample_rate`` of 0 runs
-    nothing; the sample is cut off after ``sample_s`` engine seconds.
+    nothing; the sample is cut off after ``sample_s`` engine seconds. After ``plan_s`` seconds of
+    planning nothing more is simulated: a small part of the predicted run where that is None.
     """
 
     policy: PolicyChoice
@@ -83,6 +93,7 @@ class PlanOptions:
     seed: int = 0
     sample_rate: float = 0.01
     sample_s: float = 30.0
+    plan_s: float | None = None
 
 
 def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> Schedule:
@@ -129,7 +140,7 @@ def compare_policies(
     draws: int = 5,
     seed: int = 0,
     on_run: Callable[[int], None] = _ignore_run,
-) -> "Comparison":
+) -> "Outlook":
     """Simulate the whole job from its start under each policy; nothing in the job changes.
 
     After two minutes no further draw is made. ``on_run`` is told before each simulated run how many
@@ -179,21 +190,28 @@ def plan_job(
     observations: Observations,
     *,
     capacity: Capacity | None = None,
+    spent_s: float = 0.0,
 ) -> Plan:
     """Make the plan of a whole job from what was observed, and save it.
 
-    ``capacity`` is that of the engine that will run it, where it is known.
+    ``capacity`` is that of the engine that will run it, where it is known; ``spent_s`` seconds of
+    planning have gone by before.
     """
+    engine = engine_model(options.hardware, options.model, mode=options.mode)
+    if capacity is not None:
+        engine = replace(engine, capacity=capacity)
+    clock = _PlanClock(_plan_s(prompts, tree, options, observations, engine), spent_s=spent_s)
     if options.policy == "auto":
-        plan = _guarded_plan(prompts, tree, options, observations, capacity)
+        plan = _guarded_plan(prompts, tree, options, observations, engine, clock)
     else:
         plan = _make_plan(prompts, tree, options, policy=options.policy, observations=observations)
+        plan = _with_outlook(plan, prompts, tree, observations, engine, clock)
     sampled = np.flatnonzero(~np.isnan(observations.tokens))
     record = PlanRecord(
         policy=plan.schedule.policy,
         settings=_plain(plan.settings) | {"split": _plain(plan.split)},
         digests=digests_of(job),
-        predictions=_plain(plan.prediction) | {"candidates": _plain(plan.candidates)},
+        predictions=_plain(plan.prediction) | {"simulated": _simulated(plan)},
         outline=[_plain(node) for node in plan.outline],
         sample_rows=sampled,
         sample_tokens=observations.tokens[sampled],
@@ -229,21 +247,108 @@ def _guarded_plan(
     tree: Tree,
     options: PlanOptions,
     observations: Observations,
-    capacity: Capacity | None,
+    engine: EngineModel,
+    clock: "_PlanClock",
 ) -> Plan:
     from blend.core.planning.guard import guarded_plan  # numba is slow to import
 
-    engine = engine_model(options.hardware, options.model, mode=options.mode)
-    if capacity is not None:
-        engine = replace(engine, capacity=capacity)
-    started_s = time.monotonic()
-
-    def wanted() -> bool:
-        return time.monotonic() - started_s < SIMULATE_S
-
+    clock.limit_s = max(clock.limit_s, CHOOSE_S)
     return guarded_plan(
-        prompts, tree, engine, observations=observations, seed=options.seed, wanted=wanted
+        prompts,
+        tree,
+        engine,
+        observations=observations,
+        seed=options.seed,
+        draws=DRAWS,
+        wanted=clock.left,
     )
+
+
+def _with_outlook(
+    plan: Plan,
+    prompts: Prompts,
+    tree: Tree,
+    observations: Observations,
+    engine: EngineModel,
+    clock: "_PlanClock",
+) -> Plan:
+    """Return the plan with what simulated runs of it come to, where there is time for them."""
+    answered = observations.finished & ~np.isnan(observations.tokens)
+    if clock.limit_s < CHOOSE_S or not clock.left() or answered.all():
+        return plan
+    from blend.core.kernels.compiled import kept  # numba is slow to import
+
+    if clock.limit_s < COMPILE_S and not kept("loop.run_in_order"):
+        return plan
+    from blend.core.planning.guard import outlook_of
+
+    outlook = outlook_of(
+        plan,
+        prompts,
+        tree,
+        engine,
+        observations=observations,
+        draws=DRAWS,
+        wanted=clock.left,
+    )
+    return replace(plan, outlook=outlook)
+
+
+def _plan_s(
+    prompts: Prompts,
+    tree: Tree,
+    options: PlanOptions,
+    observations: Observations,
+    engine: EngineModel,
+) -> float:
+    """Return the seconds that planning may take: as asked, or a small part of the fastest run."""
+    if options.plan_s is not None:
+        return options.plan_s
+    work = work_of(
+        tree,
+        np.rint(estimate(tree, prompts, observations).expected).astype(np.int64),
+        hardware=engine.hardware,
+        model=engine.model,
+        sequences=prompts.sequences.astype(np.int64),
+        rows=~(observations.finished & ~np.isnan(observations.tokens)),
+    )
+    return min(PLAN_SHARE * bound_s(work, engine), SIMULATE_S)
+
+
+class _PlanClock:
+    """Says whether another simulated run, as long as the last, still ends in time."""
+
+    def __init__(self, limit_s: float, *, spent_s: float):
+        self.limit_s = limit_s
+        self._started_s = time.monotonic() - spent_s
+        self._asked_s: float | None = None
+
+    def left(self) -> bool:
+        """Tell whether there is time for another run."""
+        now_s = time.monotonic()
+        last_s = 0.0 if self._asked_s is None else now_s - self._asked_s
+        self._asked_s = now_s
+        return now_s + last_s - self._started_s < self.limit_s
+
+
+def _simulated(plan: Plan) -> dict[str, object] | None:
+    """Return what simulated runs of a plan came to, as JSON values; docs/simulate.md explains."""
+    found = plan.outlook
+    if found is None or not found.candidates[0].seconds:
+        return None
+    return {
+        "draws": found.draws,
+        "requests": found.rows,
+        "prompt_tokens": found.prompt_tokens,
+        "output_tokens": found.output_tokens,
+        "best_sharing": found.best_sharing,
+        "cut_answers": found.cut_answers,
+        "kv_tokens": found.engine.capacity.kv_tokens,
+        "mode": found.engine.mode,
+        "bound_s": found.bound_s,
+        "practical_optimum_s": found.optimum_s,
+        "policies": found.described(),
+    }
 
 
 def _plain(record: object) -> Any:

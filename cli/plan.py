@@ -1,5 +1,6 @@
 """`blend plan`: run a small sample, build the prefix tree, write the schedule."""
 
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class PlanChoices:
     sample_rate: float
     sample_s: float
     hardware: str | None
+    plan_s: float | None
 
 
 def plan_choices(
@@ -51,9 +53,15 @@ def plan_choices(
         str | None,
         typer.Option(help="Plan for this device, such as h100; this machine's if absent."),
     ] = None,
+    plan_time: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds to plan in; 5 % of the predicted run if absent."),
+    ] = None,
 ) -> PlanChoices:
     """Collect what a person says about planning."""
-    return PlanChoices(policy, 0.0 if no_sample else sample_rate, sample_seconds, hardware)
+    return PlanChoices(
+        policy, 0.0 if no_sample else sample_rate, sample_seconds, hardware, plan_time
+    )
 
 
 def plan_options(job: Job, options: EngineOptions, choices: PlanChoices) -> PlanOptions:
@@ -66,6 +74,7 @@ def plan_options(job: Job, options: EngineOptions, choices: PlanChoices) -> Plan
         seed=options.seed,
         sample_rate=choices.sample_rate,
         sample_s=choices.sample_s,
+        plan_s=choices.plan_s,
     )
 
 
@@ -75,8 +84,10 @@ def sample_and_plan(job: Job, session: Session | None, settings: PlanOptions) ->
     Without a *session* there is no sample.
     """
     require_rows(job)
+    started_s = time.monotonic()
     prompts = job.prompts()
     tree = build_tree(prompts)
+    spent_s = time.monotonic() - started_s
     dropped = _sample(session, prompts, tree, settings) if session and settings.sample_rate else {}
     if session and session.interrupt.asked:
         return None
@@ -87,6 +98,7 @@ def sample_and_plan(job: Job, session: Session | None, settings: PlanOptions) ->
         settings,
         observations_of(job, prompts, dropped),
         capacity=session.engine.capacity if session else None,
+        spent_s=spent_s,
     )
     _print_plan(plan)
     return plan
@@ -129,11 +141,9 @@ def _print_plan(plan: Plan) -> None:
 
 
 def _print_candidates(plan: Plan) -> None:
-    if plan.candidates:
-        best, others = plan.candidates[0], plan.candidates[1:]
-        compared = ", ".join(f"{one.name} {duration(one.seconds)}" for one in others)
-        against = f" ({compared})" if compared else ""
-        err.print(f"simulated: {best.name} {duration(best.seconds)}{against}")
+    if plan.outlook:
+        compared = ", ".join(f"{one.name} {duration(one.seconds)}" for one in plan.candidates)
+        err.print(f"simulated: {compared}; at best {duration(plan.outlook.bound_s)}")
 
 
 @takes(choices=plan_choices, options=engine_options)

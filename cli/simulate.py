@@ -2,15 +2,16 @@
 
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from blend.cli.api import compare_policies
-from blend.cli.console import counted, err, inert, out, percent, print_json, significant, table
+from blend.cli.console import counted, err, inert, out, percent, print_json, significant
 from blend.cli.job_model import shape_of
 from blend.cli.machine import this_hardware
 from blend.cli.options import MAX_SEED, JobArgument, JsonOption
+from blend.cli.views.outlook import policies_table, unit_of
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
@@ -20,11 +21,9 @@ from blend.core.schedule import POLICIES, Policy
 from blend.store.job import Counts, Job
 
 if TYPE_CHECKING:
-    from blend.core.planning.compare import Comparison
-    from blend.core.planning.plan import Candidate
+    from blend.core.planning.outlook import Outlook
 
 TELL_S = 30.0
-UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
 
 
 def simulate_command(
@@ -125,7 +124,7 @@ def _policies(asked: str) -> tuple[Policy, ...]:
     return POLICIES if "all" in names else tuple(one for one in POLICIES if one in names)
 
 
-def document(found: "Comparison", counts: Counts, *, devices: int, seed: int) -> dict[str, object]:
+def document(found: "Outlook", counts: Counts, *, devices: int, seed: int) -> dict[str, object]:
     """Return the comparison as JSON values; docs/simulate.md says what each means."""
     engine = found.engine
     return {
@@ -148,23 +147,12 @@ def document(found: "Comparison", counts: Counts, *, devices: int, seed: int) ->
         "seed": seed,
         "bound_s": found.bound_s,
         "practical_optimum_s": found.optimum_s,
-        "policies": [_plain(found, one) for one in found.candidates],
+        "policies": found.described(),
         "assumes": assumptions(found, counts),
     }
 
 
-def _plain(found: "Comparison", one: "Candidate") -> dict[str, Any]:
-    return asdict(one) | {
-        "tokens_s": found.tokens_s(one),
-        "sharing_kept": found.sharing_kept(one),
-        "peak_kv_share": _peak(found, one),
-        "bound_share": found.bound_s / one.seconds,
-        "practical_optimum_share": found.optimum_s / one.seconds,
-        "behind": found.behind(one),
-    }
-
-
-def draw(found: "Comparison", counts: Counts) -> None:
+def draw(found: "Outlook", counts: Counts) -> None:
     """Print what is simulated, the policies as a table, and what the figures assume."""
     engine = found.engine
     out.print(
@@ -175,15 +163,8 @@ def draw(found: "Comparison", counts: Counts) -> None:
         f"({percent(found.best_sharing)} shared at best), "
         f"about {counted(found.output_tokens, 'output tokens')}\n"
     )
-    unit, unit_s = next((one for one in UNITS if found.candidates[0].seconds >= one[1]), UNITS[-1])
-    out.print(
-        table(
-            ("policy", unit, "10-90 %", "tokens/s", "shared", "preempted", "KV", "bound", "behind"),
-            (_cells(found, one, unit_s) for one in found.candidates),
-            numbers=set(range(1, 9)),
-            gap=1,
-        )
-    )
+    out.print(policies_table(found.described(), draws=found.draws))
+    unit, unit_s = unit_of(found.candidates[0].seconds)
     bound, optimum = (significant(s / unit_s) for s in (found.bound_s, found.optimum_s))
     out.print(f"\nno order takes less than {bound} {unit}: bound is the share of that reached")
     if engine.mode == "overlapped":
@@ -193,27 +174,7 @@ def draw(found: "Comparison", counts: Counts) -> None:
         out.print(f"- {line}")
 
 
-def _cells(found: "Comparison", one: "Candidate", unit_s: float) -> tuple[str, ...]:
-    kept, behind = found.sharing_kept(one), found.behind(one)
-    low, high = (significant(s / unit_s) for s in (one.low_s, one.high_s))
-    return (
-        one.name,
-        significant(one.seconds / unit_s),
-        f"{low}-{high}" if found.draws > 1 else "one draw",
-        counted(found.tokens_s(one)),
-        "none" if kept is None else percent(kept),
-        counted(one.preemptions),
-        f"{_peak(found, one):.0%}",
-        f"{found.bound_s / one.seconds:.0%}",
-        f"{behind:.1%}" if behind < 1.0 else f"{behind:.0%}",
-    )
-
-
-def _peak(found: "Comparison", one: "Candidate") -> float:
-    return one.peak_kv_tokens / found.engine.capacity.kv_tokens
-
-
-def assumptions(found: "Comparison", counts: Counts) -> list[str]:
+def assumptions(found: "Outlook", counts: Counts) -> list[str]:
     """Return what the figures take for granted, a line each."""
     engine = found.engine
     lines = [

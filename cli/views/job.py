@@ -1,5 +1,8 @@
 """The job at a glance: where it comes from, what it costs, how far it is."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from blend.cli.console import counted, duration, inert, out, percent, significant
 from blend.cli.status import (
     next_step,
@@ -8,6 +11,7 @@ from blend.cli.status import (
     status_document,
     tokens_line,
 )
+from blend.cli.views.outlook import policies_table
 from blend.store.job import Job, PlanRecord
 
 
@@ -70,6 +74,16 @@ def _draw_plan(plan: PlanRecord) -> None:
         f"expected  {duration(expected['overlapped_s'])} to "
         f"{duration(expected['sequential_s'])} on {plan.settings['hardware']['name']}"
     )
+    if expected.get("simulated"):
+        _draw_simulated(expected["simulated"])
+
+
+def _draw_simulated(found: Mapping[str, Any]) -> None:
+    out.print(
+        f"simulated {counted(found['requests'])} requests, {counted(found['draws'])} draws of "
+        f"lengths; no order takes less than {duration(found['bound_s'])}"
+    )
+    out.print(policies_table(found["policies"], draws=found["draws"]))
 
 
 def _draw_runs(job: Job) -> None:

@@ -26,6 +26,11 @@ def _cache_folder() -> str:
 _CACHE_FOLDER = _cache_folder()
 
 
+def kept(kernel: str) -> bool:
+    """Tell whether a kernel, ``module.function``, was compiled before for the present sources."""
+    return any(Path(_CACHE_FOLDER).glob(f"**/{kernel}-*.nbc"))
+
+
 def compiled(kernel: Kernel) -> Kernel:
     """Return *kernel* as machine code that is kept for the next process."""
     kept, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _CACHE_FOLDER

@@ -5,31 +5,40 @@ leaves no room for a reserve. The file's own order is always among the candidate
 is not slower than it as far as the simulation can tell. All candidates get the same draws.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from blend.core.planning.blending import blended_schedule, memory_first_schedule
 from blend.core.planning.classes import LengthClasses, find_classes
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.lengths import Observations
-from blend.core.planning.plan import Candidate, Plan, make_plan
-from blend.core.planning.simulate import Simulated, simulate
-from blend.core.planning.tree import Floats, Ints, Tree, uncached_tokens
+from blend.core.planning.outlook import Candidate, Outlook, look_ahead
+from blend.core.planning.plan import Plan, make_plan
+from blend.core.planning.tree import Ints, Tree, build_tree, uncached_tokens
 from blend.core.prompts import Prompts
 from blend.core.schedule import LEFT, Policy, Schedule
 
 GAIN = 1.002
 """How much faster than the file order a candidate must be, to be worth leaving it."""
 
+GUESS_SPREAD = 0.7
+"""Deviation of the log of a length that is guessed from `max_tokens`: a factor of two."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The best candidate's schedule, and all candidates, the fastest first."""
+    """The best candidate's schedule, and what all candidates come to."""
 
     schedule: Schedule
-    candidates: tuple[Candidate, ...]
+    outlook: Outlook
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Return what was simulated, the fastest first."""
+        return self.outlook.candidates
 
 
 def guarded_plan(
@@ -43,17 +52,14 @@ def guarded_plan(
     wanted: Callable[[], bool] = lambda: True,
 ) -> Plan:
     """Return the plan of the candidate that is fastest for the rows without an answer yet."""
-    classes = find_classes(
-        tree, prompts.max_tokens, observations, known_tokens=prompts.known_tokens
-    )
-    pending = np.ones(len(prompts), np.bool_)
-    if observations is not None:
-        pending = ~(observations.finished & ~np.isnan(observations.tokens))
+    each = _by_sequence(prompts, tree, observations)
     schedules = {
-        name: one.only(pending)
-        for name, one in candidates_of(tree, classes, engine, seed=seed).items()
+        name: one.only(each.pending)
+        for name, one in candidates_of(each.tree, each.classes, engine, seed=seed).items()
     }
-    choice = choose(tree, classes, engine, schedules, draws=draws, seed=seed, wanted=wanted)
+    choice = choose(
+        each.tree, each.classes, engine, schedules, draws=draws, seed=seed, wanted=wanted
+    )
     plan = make_plan(
         prompts,
         policy=choice.schedule.policy,
@@ -66,7 +72,67 @@ def guarded_plan(
     )
     # The order is that of the plan; how boldly to admit is that of the candidate.
     schedule = replace(plan.schedule, blending=choice.schedule.blending)
-    return replace(plan, schedule=schedule, candidates=choice.candidates)
+    return replace(plan, schedule=schedule, outlook=choice.outlook)
+
+
+def outlook_of(
+    plan: Plan,
+    prompts: Prompts,
+    tree: Tree,
+    engine: EngineModel,
+    *,
+    observations: Observations | None = None,
+    draws: int = 1,
+    wanted: Callable[[], bool] = lambda: True,
+) -> Outlook:
+    """Return what *plan* comes to for the rows without an answer, beside the file's own order."""
+    each = _by_sequence(prompts, tree, observations)
+    schedule, settings = plan.schedule, plan.settings
+    if len(each.prompts) > len(prompts):
+        schedule = make_plan(
+            each.prompts,
+            policy=settings.policy,
+            hardware=engine.hardware,
+            model=engine.model,
+            observations=each.observations,
+            tree=each.tree,
+            seed=settings.seed,
+            mode=engine.mode,
+        ).schedule
+    schedules = {
+        schedule.policy: schedule,
+        "fcfs": plain_schedule(each.tree, "fcfs", np.arange(len(each.tree))),
+    }
+    return look_ahead(
+        each.tree,
+        engine,
+        {name: one.only(each.pending) for name, one in schedules.items()},
+        drawing(each.classes, seed=settings.seed),
+        draws=draws,
+        wanted=wanted,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sequences:
+    """A job as the simulator takes it: one sequence a row, ``pending`` those without an answer."""
+
+    prompts: Prompts
+    tree: Tree
+    classes: LengthClasses
+    observations: Observations | None
+    pending: npt.NDArray[np.bool_]
+
+
+def _by_sequence(prompts: Prompts, tree: Tree, observations: Observations | None) -> _Sequences:
+    each, row = prompts.by_sequence()
+    tree = tree if len(each) == len(prompts) else build_tree(each)
+    pending = np.ones(len(each), np.bool_)
+    if observations is not None:
+        observations = Observations(observations.tokens[row], observations.finished[row])
+        pending = ~(observations.finished & ~np.isnan(observations.tokens))
+    classes = find_classes(tree, each.max_tokens, observations, known_tokens=each.known_tokens)
+    return _Sequences(each, tree, classes, observations, pending)
 
 
 def candidates_of(
@@ -117,20 +183,22 @@ def choose(
     """Return the fastest of *schedules*, of which the first is kept unless another is faster.
 
     Lengths are drawn *draws* times. Once ``wanted`` is false nothing more is simulated; the first
-    schedule always is.
+    schedule always is, on the first draw.
     """
+    outlook = look_ahead(
+        tree, engine, schedules, drawing(classes, seed=seed), draws=draws, wanted=wanted
+    )
+    found = {one.name: one for one in outlook.candidates}
+    first, best = found[next(iter(schedules))], outlook.candidates[0]
+    if best.seconds * GAIN >= first.seconds:
+        best = first
+    return Choice(schedules[best.name], outlook)
+
+
+def drawing(classes: LengthClasses, *, seed: int) -> Callable[[int], Ints]:
+    """Return what draws lengths: first from the sample as it is, then each time from it anew."""
     rng = np.random.default_rng(seed)
-    lengths = [draw_lengths(classes, rng) for _ in range(draws)]
-    found: dict[str, Candidate] = {}
-    for name, schedule in schedules.items():
-        if found and not wanted():
-            break
-        runs = [simulate(tree, schedule, output_tokens=one, engine=engine) for one in lengths]
-        found[name] = candidate_of(name, schedule.policy, runs, tree)
-    first = next(iter(found.values()))
-    ranked = sorted(found.values(), key=lambda one: one.seconds)
-    best = ranked[0] if ranked[0].seconds * GAIN < first.seconds else first
-    return Choice(schedules[best.name], tuple(ranked))
+    return lambda number: draw_lengths(redrawn(classes, rng) if number else classes, rng)
 
 
 def draw_lengths(classes: LengthClasses, rng: np.random.Generator) -> Ints:
@@ -148,28 +216,14 @@ def draw_lengths(classes: LengthClasses, rng: np.random.Generator) -> Ints:
     return np.maximum(lengths, 1).astype(np.int64)
 
 
-def candidate_of(name: str, policy: Policy, runs: Sequence[Simulated], tree: Tree) -> Candidate:
-    """Return what *runs* of one schedule on several draws of the lengths come to."""
-    seconds = np.array([run.seconds for run in runs])
-    prompt_tokens = max(int(tree.lengths.sum()), 1)
-
-    def mean(of: Callable[[Simulated], float]) -> float:
-        return float(np.mean([of(run) for run in runs]))
-
-    low_s, high_s = _quantiles(seconds)
-    return Candidate(
-        name,
-        policy,
-        float(seconds.mean()),
-        low_s,
-        high_s,
-        steps=mean(lambda run: run.steps),
-        sharing=mean(lambda run: run.cached_tokens / prompt_tokens),
-        preemptions=mean(lambda run: run.preemptions),
-        peak_kv_tokens=mean(lambda run: run.peak_kv_tokens),
-    )
-
-
-def _quantiles(seconds: Floats) -> tuple[float, float]:
-    low, high = np.quantile(seconds, [0.1, 0.9])
-    return float(low), float(high)
+def redrawn(classes: LengthClasses, rng: np.random.Generator) -> LengthClasses:
+    """Return the classes as another sample of the same size might have shown them."""
+    lengths, centre = classes.lengths.copy(), classes.centre.copy()
+    for one in range(len(classes)):
+        seen = np.flatnonzero(classes.length_label == one)
+        if len(seen):
+            lengths[seen] = rng.choice(classes.lengths[seen], len(seen))
+            centre[one] = np.log(np.maximum(lengths[seen], 1.0)).mean()
+        else:
+            centre[one] += rng.normal(0.0, GUESS_SPREAD)
+    return replace(classes, lengths=lengths, centre=centre)

@@ -16,11 +16,12 @@ constant, alpha. Shares of the two are not comparable.
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from blend.core.planning.cost import decode_comp_s, segment_comp_s
 from blend.core.planning.engine_model import INTERFERENCE, EngineModel
 from blend.core.planning.hardware import Hardware, ModelShape
-from blend.core.planning.tree import Ints, Tree
+from blend.core.planning.tree import Ints, Tree, shared_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +45,29 @@ def work_of(
     hardware: Hardware,
     model: ModelShape,
     sequences: Ints | None = None,
+    rows: npt.NDArray[np.bool_] | None = None,
     attention: bool = True,
 ) -> Work:
     """Return the work of the prompts in *tree* with answers of *output_tokens*, (n,) by row.
 
-    ``attention=False`` leaves prefill attention out, as the paper does.
+    Of *rows* alone, (n,), where they are given. ``attention=False`` leaves prefill attention out,
+    as the paper does.
     """
-    prompt = np.empty(len(tree), dtype=np.float64)
-    prompt[tree.rows] = tree.lengths
-    steps = np.maximum(np.asarray(output_tokens, dtype=np.float64) - 1.0, 0.0)
-    times = 1.0 if sequences is None else sequences
+    kept, shared = shared_within(tree, np.ones(len(tree), np.bool_) if rows is None else rows)
+    prompt, row = tree.lengths[kept], tree.rows[kept]
+    longest = np.asarray(output_tokens, dtype=np.float64)[row]
+    steps = np.maximum(longest - 1.0, 0.0)
+    times = 1.0 if sequences is None else sequences[row]
     read = float((times * (steps * prompt + steps * (steps + 1.0) / 2.0)).sum())
-    prefill = decode_comp_s(tree.lengths - tree.lcp, hardware=hardware, model=model)
+    prefill = decode_comp_s(prompt - shared, hardware=hardware, model=model)
     if attention:
-        prefill = segment_comp_s(tree.lcp, tree.lengths, hardware=hardware, model=model)
+        prefill = segment_comp_s(shared, prompt, hardware=hardware, model=model)
     decode = decode_comp_s(steps * times, hardware=hardware, model=model)
     return Work(
         comp_s=float(prefill.sum()) + float(decode.sum()),
         mem_s=read * model.kv_bytes_per_token / hardware.bandwidth_bytes_s,
         read_token_steps=read,
-        longest_tokens=float(np.max(output_tokens, initial=0)),
+        longest_tokens=float(np.max(longest, initial=0.0)),
     )
 
 
@@ -77,7 +81,7 @@ def fewest_steps(work: Work, *, capacity_tokens: int) -> float:
 
     A step reads at most the *capacity_tokens* that the KV cache holds.
     """
-    return max(work.longest_tokens, work.read_token_steps / capacity_tokens)
+    return max(work.longest_tokens, work.read_token_steps / max(capacity_tokens, 1))
 
 
 def sequential_bound_s(

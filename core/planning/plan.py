@@ -17,6 +17,8 @@ from blend.core.planning.hardware import Hardware, ModelShape, kv_capacity_token
 from blend.core.planning.lengths import OBSERVED, Lengths, Observations, estimate
 from blend.core.planning.merge import merged_density
 from blend.core.planning.outline import OutlineNode, outline
+from blend.core.planning.outlook import Candidate as Candidate
+from blend.core.planning.outlook import Outlook
 from blend.core.planning.prefix_match import sglang_order
 from blend.core.planning.reorder import reorder
 from blend.core.planning.split import Split
@@ -72,29 +74,10 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """One way of running the job, and what to expect of it.
-
-    ``seconds``: mean over the draws; ``low_s`` and ``high_s``: the 10 % and 90 % quantiles.
-    ``sharing``: the share of prompt tokens found in the cache. Counts are means over the draws.
-    """
-
-    name: str
-    policy: Policy
-    seconds: float
-    low_s: float
-    high_s: float
-    steps: float
-    sharing: float
-    preemptions: float
-    peak_kv_tokens: float
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """A schedule with everything that explains it; ``split`` is None but for ``paper``.
 
-    ``candidates``: the ways of running it that were compared, the fastest first.
+    ``outlook``: what simulated runs came to, where there were any.
     """
 
     schedule: Schedule
@@ -103,7 +86,12 @@ class Plan:
     outline: tuple[OutlineNode, ...]
     settings: PlanSettings
     split: Split | None = None
-    candidates: tuple[Candidate, ...] = ()
+    outlook: Outlook | None = None
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Return the ways of running the job that were simulated, the fastest first."""
+        return self.outlook.candidates if self.outlook else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,19 @@ def uncached_tokens(tree: Tree, order: Ints) -> Ints:
     return uncached
 
 
+def shared_within(tree: Tree, rows: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Return the positions of *rows*, (n,) by row, and what each shares with the one before.
+
+    As `Tree.lcp` would say of a tree of these rows alone: (k,) and (k,).
+    """
+    kept = np.flatnonzero(rows[tree.rows])
+    if len(kept) == len(tree):
+        return kept, tree.lcp
+    starts = np.concatenate([np.zeros(min(len(kept), 1), np.int64), kept[:-1] + 1])
+    shared = np.minimum.reduceat(tree.lcp[: kept[-1] + 1], starts) if len(kept) else kept
+    return kept, shared
+
+
 def _sorted_rows(prompts: Prompts) -> list[int]:
     # Big-endian ids compare as bytes the way they compare as numbers, at memcmp's speed.
     keys = [prompts[row].astype(">u4").tobytes() for row in range(len(prompts))]

@@ -1,0 +1,42 @@
+"""Simulated runs as a table: how long each policy takes, and how far it is from the best."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from blend.cli.console import counted, percent, significant, table
+
+UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
+
+
+def unit_of(seconds: float) -> tuple[str, float]:
+    """Return the unit to tell this time in, and its seconds."""
+    return next((one for one in UNITS if seconds >= one[1]), UNITS[-1])
+
+
+def policies_table(policies: Sequence[Mapping[str, Any]], *, draws: int) -> Table:
+    """Return a line for each of *policies*, as `Outlook.described` has them, the fastest first."""
+    unit, unit_s = unit_of(policies[0]["seconds"])
+    return table(
+        ("policy", unit, "10-90 %", "tokens/s", "shared", "preempted", "KV", "bound", "behind"),
+        (_cells(one, unit_s, draws) for one in policies),
+        numbers=set(range(1, 9)),
+        gap=1,
+    )
+
+
+def _cells(one: Mapping[str, Any], unit_s: float, draws: int) -> tuple[str, ...]:
+    kept, behind = one["sharing_kept"], one["behind"]
+    low, high = (significant(one[name] / unit_s) for name in ("low_s", "high_s"))
+    return (
+        one["name"],
+        significant(one["seconds"] / unit_s),
+        f"{low}-{high}" if draws > 1 else "one draw",
+        counted(one["tokens_s"]),
+        "none" if kept is None else percent(kept),
+        counted(one["preemptions"]),
+        f"{one['peak_kv_share']:.0%}",
+        f"{one['bound_share']:.0%}",
+        f"{behind:.1%}" if behind < 1.0 else f"{behind:.0%}",
+    )
