@@ -1,12 +1,11 @@
-"""What the commands do, without a terminal: sample, plan, simulate and execute an open job.
+"""What the commands do, without a terminal: sample, plan and simulate an open job.
 
-Resume is not a mode: a run is the rows without a result, in schedule order, and the warm-up of a
-plan is a run of the sampled rows that ends after a bound.
+Running its rows is in `running`; the warm-up of a plan is a run of the sampled rows that ends after
+a bound.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import orjson
 
 from blend.cli.job_model import require_rows
 from blend.cli.job_plan import digests_of
-from blend.core.engines import Capacity, Engine, EngineDiedError, StepReport
+from blend.core.engines import Capacity
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, engine_model
@@ -25,12 +24,8 @@ from blend.core.planning.optimum import bound_s, work_of
 from blend.core.planning.plan import BY_CLASS, Plan, make_plan
 from blend.core.planning.tree import Tree, build_tree
 from blend.core.prompts import Prompts
-from blend.core.running import executor
-from blend.core.running.scan import open_scanner
 from blend.core.schedule import POLICIES, Policy, PolicyChoice, Schedule
-from blend.store.job import Job, Outcome, PlanRecord, Purpose
-from blend.store.recorder import Recorder
-from blend.store.timeline import Timeline
+from blend.store.job import Job, PlanRecord
 
 if TYPE_CHECKING:
     from blend.core.planning.outlook import Outlook
@@ -46,35 +41,9 @@ CHOOSE_S, COMPILE_S = 5.0, 60.0
 
 DRAWS = 5
 
-OnReport = Callable[[StepReport], None]
-
-
-def _never() -> bool:
-    return False
-
-
-def _ignore(_report: StepReport) -> None:
-    pass
-
 
 def _ignore_run(_runs: int) -> None:
     pass
-
-
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """What a run is for, what it runs on, and who watches it.
-
-    Once ``stopping`` is true what runs is finished and nothing more begun; once ``cut`` is true
-    what runs is dropped.
-    """
-
-    purpose: Purpose
-    engine_name: str
-    settings: Mapping[str, object]
-    stopping: Callable[[], bool] = _never
-    cut: Callable[[], bool] = _never
-    on_report: OnReport = _ignore
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,66 +323,3 @@ def _simulated(plan: Plan) -> dict[str, object] | None:
 def _plain(record: object) -> Any:
     """Return a record as JSON values."""
     return orjson.loads(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY))
-
-
-def run_rows(
-    job: Job, schedule: Schedule, engine: Engine, context: RunContext
-) -> Mapping[int, int]:
-    """Run the rows of *schedule*, which must have no result, and save what comes back.
-
-    Returns the output tokens that each dropped row had when the run was cut. Every result that
-    arrived is in the job when this returns or raises. Raises EngineDiedError.
-    """
-    job.release()
-    sizes = job.sizes()
-    scanner = open_scanner(
-        schedule,
-        prompt_tokens=sizes.prompt_tokens,
-        sequences=sizes.sequences,
-        capacity=engine.capacity,
-    )
-    with (
-        _opened_run(job, context) as run,
-        Timeline(job, run) as timeline,
-        Recorder(job, run, clock=time.monotonic) as recorder,
-    ):
-
-        def take(report: StepReport) -> None:
-            recorder.add(report.completions)
-            timeline.add(report)
-            context.on_report(report)
-
-        reports = executor.run(
-            scanner,
-            job.request,
-            engine,
-            on_admit=lambda rows: job.start_rows(run, rows),
-            stopping=context.stopping,
-        )
-        for report in reports:
-            take(report)
-            if context.cut():
-                aborted = engine.abort()
-                take(aborted.report)
-                return aborted.tokens
-    return {}
-
-
-@contextmanager
-def _opened_run(job: Job, context: RunContext) -> Iterator[int]:
-    run = job.begin_run(
-        purpose=context.purpose, engine=context.engine_name, settings=dict(context.settings)
-    )
-    outcome: Outcome = "failed"
-    try:
-        yield run
-        outcome = "cut off" if context.cut() else "stopped" if context.stopping() else "finished"
-    except EngineDiedError:
-        outcome = "engine died"
-        raise
-    except KeyboardInterrupt:
-        outcome = "interrupted"
-        raise
-    finally:
-        job.release()
-        job.end_run(run, outcome)

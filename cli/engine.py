@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from blend.cli.job_model import (
@@ -19,6 +20,7 @@ from blend.core.engines import Capacity, Engine
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.hardware import ModelShape, hardware_preset, kv_capacity_tokens
+from blend.core.running.seat import Seat
 from blend.store.job import Job
 
 SIM_HARDWARE = "a100-80g"
@@ -30,36 +32,42 @@ def log_path(job_path: Path) -> Path:
 
 
 @contextmanager
-def opened_engine(job: Job, options: EngineOptions) -> Iterator[Engine]:
+def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
     """Start the engine on the job's model, in the background where it can, and stop it at the end.
 
     Raises BlendError when the job's results come from another kind of engine.
     """
     _refuse_mixture(job, options)
     _refuse_other_context(job, options.arguments)
-    arguments = _ingested_with(job) | dict(options.arguments)
-    engine: Engine
-    if options.name == "sim":
-        engine = _sim(arguments, shape_of(job, arguments, on_cpu=False))
-    elif options.name == "openai":
-        engine = open_server(
-            arguments, model=model_of(job), api_key=options.api_key, seed=options.seed
-        )
-    else:
-        from blend.core.engines.vllm import EngineSettings, VllmEngine
-
-        model = model_of(job)
-        name = arguments.get("served-model-name") or model
-        engine = VllmEngine.start(
-            EngineSettings(model, name, log_path(job.path), arguments, options.seed)
-        )
+    seat = Seat(partial(_start, job, options))
     try:
         if options.name == "vllm":
             # While the engine starts: do its files still give the prompts that were planned?
             refuse_other_model(job, loaded_tokenizer(settled_model(job, asked_model(options))))
-        yield engine
+        yield seat
     finally:
-        engine.close()
+        seat.close()
+
+
+def _start(job: Job, options: EngineOptions) -> Engine:
+    arguments = _ingested_with(job) | dict(options.arguments)
+    if options.name == "sim":
+        return _sim(arguments, shape_of(job, arguments, on_cpu=False))
+    model = model_of(job)
+    if options.name == "openai":
+        return open_server(arguments, model=model, api_key=options.api_key, seed=options.seed)
+    from blend.core.engines.vllm import EngineSettings, VllmEngine
+
+    return VllmEngine.start(
+        EngineSettings(
+            model,
+            arguments.get("served-model-name") or model,
+            log_path(job.path),
+            arguments,
+            options.seed,
+            options.tolerance.stall_s,
+        )
+    )
 
 
 def asked_model(options: EngineOptions, model: str | None = None) -> ModelOptions:

@@ -8,7 +8,7 @@ from blend.cli.console import counted, duration, err, inert, percent
 from blend.cli.job_plan import fitting_schedule
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
 from blend.cli.session import Session, opened_session, run_watched
-from blend.cli.status import next_command
+from blend.cli.status import causes, next_command
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
 from blend.core.schedule import Schedule
 from blend.store.job import Job
@@ -40,6 +40,9 @@ def exit_code_of(job: Job) -> int:
         share = percent(counts.cached_tokens / counts.prompt_tokens)
         said += f"; {share} of the prompt tokens came from the cache"
     err.print(said)
+    if counts.failed == counts.total:
+        for cause in causes(job):
+            err.print(inert(cause))
     return SOME_FAILED if counts.failed else 0
 
 

@@ -22,6 +22,23 @@ MAX_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How much trouble a run bears with.
+
+    ``max_rebuilds``: fresh engines in a row without any new result; ``give_up_after``: so many
+    first results that are all failures, 0 for any; ``stall_s``: an engine that is silent for so
+    long hangs.
+    """
+
+    max_rebuilds: int = 3
+    give_up_after: int = 100
+    stall_s: float = 600.0
+
+
+TOLERANCE = Tolerance()
+
+
+@dataclass(frozen=True, slots=True)
 class EngineOptions:
     """Which engine runs the job, and its arguments under vLLM's names (None: a bare flag).
 
@@ -33,6 +50,7 @@ class EngineOptions:
     arguments: Mapping[str, str | None]
     seed: int
     api_key: str | None = field(default=None, repr=False)
+    tolerance: Tolerance = TOLERANCE
 
 
 def engine_options(
@@ -87,8 +105,31 @@ def engine_options(
     seed: Annotated[
         int, typer.Option(min=0, max=MAX_SEED, help="Seed of sampling and of the random order.")
     ] = 0,
+    max_rebuilds: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Replace an engine that dies so many times in a row without a new result."
+        ),
+    ] = TOLERANCE.max_rebuilds,
+    give_up_after: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Stop when the first so many results are all failures; 0 for never."
+        ),
+    ] = TOLERANCE.give_up_after,
+    stall_timeout: Annotated[
+        float | None,
+        typer.Option(
+            min=1, help="Seconds without a word after which vLLM counts as hung; 600 if absent."
+        ),
+    ] = None,
 ) -> EngineOptions:
     """Collect the engine's arguments: those with a name here, then the repeated ones."""
+    if stall_timeout is not None and engine == "openai":
+        raise BlendError(
+            "`--stall-timeout` is for an engine of our own",
+            hint="a server's is `--engine-arg request-timeout=SECONDS`",
+        )
     server = {"base-url": base_url, "concurrency": concurrency}
     for name, value in server.items():
         if value is not None and engine != "openai":
@@ -108,7 +149,8 @@ def engine_options(
     }
     given |= dict(_argument(text) for text in engine_arg or [])
     key = given.pop("api-key", None) or api_key
-    return EngineOptions(engine, given, seed, key and key.strip())
+    tolerance = Tolerance(max_rebuilds, give_up_after, stall_timeout or TOLERANCE.stall_s)
+    return EngineOptions(engine, given, seed, key and key.strip(), tolerance)
 
 
 def _argument(text: str) -> tuple[str, str | None]:

@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blend.cli.api import RunContext, run_rows
-from blend.cli.console import err
+from blend.cli.console import counted, err, inert
 from blend.cli.engine import log_path, opened_engine
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
 from blend.cli.options import EngineOptions
 from blend.cli.progress import RunProgress
-from blend.cli.status import next_command
+from blend.cli.running import POLL_S, RunContext, run_rows
+from blend.cli.status import causes, helping, next_command
 from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE, BlendError
+from blend.core.running.breaker import Breaker
+from blend.core.running.seat import Seat
 from blend.core.schedule import Schedule
 from blend.store.job import Job, Purpose
-
-POLL_S = 0.2
 
 # For the time left alone: what an output token takes, in prompt tokens, which share their steps.
 OUTPUT_TOKEN_WORK = 8.0
@@ -32,9 +32,15 @@ class Session:
     """An engine, perhaps still starting, the job it works on, and a person who may ask to stop."""
 
     job: Job
-    engine: Engine
+    seat: Seat
     options: EngineOptions
     interrupt: Interrupt
+    breaker: Breaker
+
+    @property
+    def engine(self) -> Engine:
+        """The present engine; another takes its place when it dies."""
+        return self.seat.engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +58,9 @@ def opened_session(job: Job, options: EngineOptions) -> Iterator[Session]:
     The death of the engine becomes a BlendError with the command that resumes.
     """
     try:
-        with drain_on_interrupt() as interrupt, opened_engine(job, options) as engine:
-            yield Session(job, engine, options, interrupt)
+        with drain_on_interrupt() as interrupt, opened_engine(job, options) as seat:
+            breaker = Breaker(options.tolerance.give_up_after)
+            yield Session(job, seat, options, interrupt, breaker)
     except EngineDiedError as error:
         log = log_path(job.path)
         raise BlendError(
@@ -75,11 +82,14 @@ def run_watched(
     """
     if not len(schedule) or not _await_engine(session):
         return None
-    job, engine, interrupt = session.job, session.engine, session.interrupt
+    job, options, interrupt = session.job, session.options, session.interrupt
     work = np.zeros(len(job))
     work[schedule.order] = schedule.uncached_tokens + OUTPUT_TOKEN_WORK * schedule.expected_tokens
     progress = RunProgress(
-        purpose, len(schedule), float(work.sum()), kv_capacity_tokens=engine.capacity.kv_tokens
+        purpose,
+        len(schedule),
+        float(work.sum()),
+        kv_capacity_tokens=session.engine.capacity.kv_tokens,
     )
 
     def show(report: StepReport) -> None:
@@ -88,15 +98,31 @@ def run_watched(
 
     context = RunContext(
         purpose,
-        session.options.name,
-        dict(session.options.arguments),
+        options.name,
+        dict(options.arguments),
         stopping=lambda: bound_s is None and interrupt.asked,
         cut=lambda: bound_s is not None and (interrupt.asked or progress.engine_s >= bound_s),
         on_report=show,
+        say=lambda text: err.print(inert(text)),
+        max_rebuilds=options.tolerance.max_rebuilds,
+        breaker=session.breaker,
     )
     with progress:
-        dropped = run_rows(job, schedule, engine, context)
+        dropped = run_rows(job, schedule, session.seat, context)
+    if session.breaker.tripped:
+        raise _given_up(job, session.breaker.failed)
     return Ran(progress, dropped)
+
+
+def _given_up(job: Job, failed: int) -> BlendError:
+    """Return what to say when the first results are all failures."""
+    said = f"gave up: the first {counted(failed)} results are all failures"
+    return BlendError(
+        "\n".join([said, *causes(job)]),
+        hint=f"`{helping(job, job.failures()[:1])[0]}` helps, then "
+        f"`{next_command(job, job.counts())}`; `--give-up-after 0` goes on regardless",
+        exit_code=RESUMABLE,
+    )
 
 
 def _await_engine(session: Session) -> bool:

@@ -10,6 +10,8 @@ from blend.core.command_line import command_line
 from blend.core.utf8 import as_utf8
 from blend.store.job import Counts, FailureGroup, Job
 
+SHOWN_CAUSES = 3
+
 
 def status_command(job_path: JobArgument, as_json: JsonOption = False) -> None:
     """Say how far a job is: rows answered, failed and left, rejected lines, failures by cause."""
@@ -103,6 +105,14 @@ def helping(job: Job, failures: Sequence[FailureGroup]) -> list[str]:
 
 def _argument(word: str) -> tuple[str, ...]:
     return ("--", word) if word.startswith("-") else (word,)
+
+
+def causes(job: Job) -> list[str]:
+    """Return the most frequent causes of failures, a line each, with an example."""
+    return [
+        f"{counted(group.rows)} x {group.status_code}: {group.message} (as {group.custom_id})"
+        for group in job.failures()[:SHOWN_CAUSES]
+    ]
 
 
 def rows_line(counts: Counts) -> str:

@@ -90,7 +90,12 @@ class Job:
     def lock(self, purpose: str) -> AbstractContextManager[None]:
         """Be the only process that works on the job, for as long as the context lasts."""
         since = datetime.now().astimezone().isoformat(" ", "seconds")
-        return lock.locked(self.path, purpose=purpose, since=since)
+        return lock.locked(
+            self.path,
+            purpose=purpose,
+            since=since,
+            heard_of=lambda: runs.last_sign_of_life(self._database),
+        )
 
     # settings
 
@@ -210,15 +215,31 @@ class Job:
 
     # runs
 
-    def begin_run(self, *, purpose: Purpose, engine: str, settings: dict[str, Any]) -> int:
+    def begin_run(
+        self,
+        *,
+        purpose: Purpose,
+        engine: str,
+        settings: dict[str, Any],
+        engine_pid: int | None = None,
+    ) -> int:
         """Open a run of this process and return its number."""
         return runs.begin_run(
-            self._database, purpose=purpose, engine=engine, settings=settings, now=time.time()
+            self._database,
+            purpose=purpose,
+            engine=engine,
+            engine_pid=engine_pid,
+            settings=settings,
+            now=time.time(),
         )
 
-    def end_run(self, run: int, outcome: Outcome) -> None:
-        """Close a run, saying how it ended."""
-        runs.end_run(self._database, run, outcome, now=time.time())
+    def end_run(self, run: int, outcome: Outcome, *, cause: str | None = None) -> None:
+        """Close a run, saying how it ended and, where that says more, why."""
+        runs.end_run(self._database, run, outcome, cause=cause, now=time.time())
+
+    def beat(self, run: int) -> None:
+        """Say that a run is alive, as saving results does too."""
+        runs.beat(self._database, run, now=time.time())
 
     def runs(self) -> list[Run]:
         """Return every run, oldest first."""
@@ -249,6 +270,14 @@ class Job:
     def release(self, of_rows: Iterable[int] | None = None) -> int:
         """Return rows in flight, all by default, to pending; say how many there were."""
         return results.release(self._database, of_rows)
+
+    def note_deaths(self, of_rows: Iterable[int]) -> None:
+        """Note that the engine died with these rows inside."""
+        results.note_deaths(self._database, of_rows)
+
+    def deaths(self) -> dict[int, int]:
+        """Return how often an engine died with a row inside, for those that have no result."""
+        return results.deaths(self._database)
 
     def attempts(self, row: int) -> int:
         """Return how often a row was given to an engine."""

@@ -1,13 +1,15 @@
 """At most one process works on a job: a lock file beside it, held by the kernel.
 
-The kernel frees the lock when its holder dies, however it dies, so that a stale lock cannot exist;
-what the file says about the holder is for the message alone.
+The kernel frees the lock when its holder dies, however it dies, so that a stale lock cannot exist:
+a file that names a dead process, or one of before the last boot, is taken over. What the file says
+about the holder is for the message alone.
 """
 
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -37,13 +39,18 @@ def lock_path(job: Path) -> Path:
 
 
 @contextmanager
-def locked(job: Path, *, purpose: str, since: str) -> Iterator[None]:
-    """Hold the job for *purpose*; raise BlendError, naming the holder, when another has it."""
+def locked(
+    job: Path, *, purpose: str, since: str, heard_of: Callable[[], float | None]
+) -> Iterator[None]:
+    """Hold the job for *purpose*; raise BlendError, naming the holder, when another has it.
+
+    *heard_of* returns when the holder last gave a sign of life, in Unix time, where that is known.
+    """
     path = lock_path(job.resolve())
     descriptor = _open(path)
     _held.add(descriptor)
     try:
-        _take(descriptor, path, job)
+        _take(descriptor, path, job, heard_of)
         _sign(descriptor, purpose, since)
         try:
             yield
@@ -68,7 +75,7 @@ def _open(path: Path) -> int:
         ) from error
 
 
-def _take(descriptor: int, path: Path, job: Path) -> None:
+def _take(descriptor: int, path: Path, job: Path, heard_of: Callable[[], float | None]) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -77,13 +84,13 @@ def _take(descriptor: int, path: Path, job: Path) -> None:
                 f"file system has no locks: {path}: {error.strerror}",
                 hint="move the job to a local disk",
             ) from error
-        raise _in_use(job, _holder(path)) from error
+        raise _in_use(job, _holder(path), heard_of()) from error
 
 
 def _sign(descriptor: int, purpose: str, since: str) -> None:
-    host, pid, _ = here()
+    host, pid, boot_id = here()
     os.ftruncate(descriptor, 0)
-    holder = {"pid": pid, "host": host, "purpose": purpose, "since": since}
+    holder = {"pid": pid, "host": host, "boot": boot_id, "purpose": purpose, "since": since}
     os.pwrite(descriptor, orjson.dumps(holder), 0)
 
 
@@ -93,11 +100,14 @@ def _holder(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _in_use(job: Path, holder: dict[str, Any]) -> BlendError:
+def _in_use(job: Path, holder: dict[str, Any], heard_of: float | None) -> BlendError:
     # Between taking the lock and writing its name, a holder is unknown for a moment.
     who = "another process"
     if holder:
-        who = "`{purpose}`, process {pid} on {host}, since {since}".format(**holder)
+        known = {"boot": "unknown"} | holder
+        who = "`{purpose}`, process {pid} on {host}, boot {boot:.8}, since {since}".format(**known)
+    if heard_of is not None:
+        who += f", last sign of life {max(time.time() - heard_of, 0):,.0f} s ago"
     return BlendError(
         f"job is in use by {who}: {job}",
         hint=f"wait for it or stop it; look in with `{command_line('blend', 'status', job)}`",

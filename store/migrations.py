@@ -70,8 +70,18 @@ def _script(name: str) -> Migration:
     return run
 
 
+def _add_supervision(connection: sqlite3.Connection) -> None:
+    # `deaths`: how often an engine died with the row inside; goes with the row's result.
+    connection.execute("ALTER TABLE attempts ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0")
+    # `engine_pid` leads the engine's process group; `cause`: why the run ended, where it says more
+    # than the outcome.
+    connection.execute("ALTER TABLE runs ADD COLUMN engine_pid INTEGER")
+    connection.execute("ALTER TABLE runs ADD COLUMN cause TEXT")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     _create_tables,
     _add_known_tokens,
     _script("retries.sql"),
+    _add_supervision,
 )

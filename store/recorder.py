@@ -4,18 +4,21 @@ from collections.abc import Callable, Iterable
 from typing import Self
 
 from blend.core.completion import Completion
+from blend.core.errors import BlendError
 from blend.store.job import Job
 
 BATCH_ROWS = 64
 BATCH_S = 1.0
+BEAT_S = 5.0
 
 
 class Recorder:
     """Hands completions to the job in batches of 64, or what there is once it is a second old.
 
-    Used as a context manager it saves the rest at the end, after an error or an interrupt too.
-    ``add`` is to be called after every step, with nothing when nothing finished: it is what
-    notices that a batch has grown old.
+    Used as a context manager it saves the rest at the end, after an error or an interrupt too: all
+    of it or, on a disk that has no room for that, what fits.
+    ``add`` is to be called every few seconds at least, with nothing when nothing finished: it is
+    what notices that a batch has grown old, and says every five seconds that the run is alive.
     """
 
     def __init__(self, job: Job, run: int, *, clock: Callable[[], float]):
@@ -24,21 +27,29 @@ class Recorder:
         self._clock = clock
         self._waiting: list[Completion] = []
         self._oldest_s = 0.0
+        self._beat_s = clock()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         # An interrupt must not cost what has already arrived.
-        self.flush()
+        try:
+            self.flush()
+        except BlendError:
+            self._save_what_fits()
+            self.flush()
 
     def add(self, completions: Iterable[Completion]) -> None:
         """Take completions in; save when the batch is full or old."""
         was_empty = not self._waiting
         self._waiting.extend(completions)
+        now_s = self._clock()
+        if now_s - self._beat_s >= BEAT_S:
+            self._job.beat(self._run)
+            self._beat_s = now_s
         if not self._waiting:
             return
-        now_s = self._clock()
         if was_empty:
             self._oldest_s = now_s
         if len(self._waiting) >= BATCH_ROWS or now_s - self._oldest_s >= BATCH_S:
@@ -50,3 +61,12 @@ class Recorder:
             # Emptied only once saved: a flush that was interrupted can be done again.
             self._job.record(self._run, self._waiting)
             self._waiting = []
+
+    def _save_what_fits(self) -> None:
+        left = []
+        for completion in self._waiting:
+            try:
+                self._job.record(self._run, [completion])
+            except BlendError:
+                left.append(completion)
+        self._waiting = left

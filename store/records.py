@@ -10,7 +10,14 @@ from blend.core.request import Endpoint
 
 Purpose = Literal["sample", "execute"]
 Outcome = Literal[
-    "finished", "stopped", "cut off", "interrupted", "engine died", "failed", "killed"
+    "finished",
+    "stopped",
+    "cut off",
+    "gave up",
+    "interrupted",
+    "engine died",
+    "failed",
+    "killed",
 ]
 
 
@@ -152,7 +159,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One engine's stay on the job; unfinished while ``outcome`` is None. Times are Unix time."""
+    """One engine's stay on the job; unfinished while ``outcome`` is None. Times are Unix time.
+
+    ``engine_pid`` leads the engine's process group; ``cause`` says why the run ended, where that
+    is more than its outcome says.
+    """
 
     id: int
     purpose: Purpose
@@ -166,6 +177,8 @@ class Run:
     finished: float | None
     outcome: Outcome | None
     results: int
+    engine_pid: int | None
+    cause: str | None
 
 
 class Step(NamedTuple):

@@ -47,7 +47,7 @@ def start_rows(database: Database, run: int, rows: Iterable[int]) -> None:
     """
     with database.write(durable=False) as sql:
         sql.executemany(
-            "INSERT INTO attempts VALUES (?1, 1, ?2) ON CONFLICT (row)"
+            "INSERT INTO attempts (row, attempts, running_in) VALUES (?1, 1, ?2) ON CONFLICT (row)"
             " DO UPDATE SET attempts = attempts + 1, running_in = ?2",
             ((int(row), run) for row in rows),
         )
@@ -73,6 +73,20 @@ def release(database: Database, rows: Iterable[int] | None) -> int:
             "UPDATE attempts SET running_in = NULL WHERE row = ? AND running_in IS NOT NULL",
             ((int(row),) for row in rows),
         ).rowcount
+
+
+def note_deaths(database: Database, rows: Iterable[int]) -> None:
+    """Note that the engine died with *rows* inside."""
+    with database.write(durable=False) as sql:
+        sql.executemany(
+            "UPDATE attempts SET deaths = deaths + 1 WHERE row = ?", ((int(row),) for row in rows)
+        )
+
+
+def deaths(database: Database) -> dict[int, int]:
+    """Return, for each row without a result, how often an engine died with it inside, if ever."""
+    with database.read() as sql:
+        return dict(sql.execute("SELECT row, deaths FROM attempts WHERE deaths > 0 ORDER BY row"))
 
 
 def attempts(database: Database, row: int) -> int:

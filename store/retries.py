@@ -64,7 +64,7 @@ def retry(
             (number,),
         )
         sql.execute(
-            "INSERT INTO attempts SELECT row, attempts, NULL FROM results"
+            "INSERT INTO attempts (row, attempts) SELECT row, attempts FROM results"
             " WHERE row IN chosen AND attempts > 0"
         )
         taken = sql.execute("DELETE FROM results WHERE row IN chosen").rowcount

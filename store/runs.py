@@ -23,7 +23,13 @@ def here() -> tuple[str, int, str]:
 
 
 def begin_run(
-    database: Database, *, purpose: Purpose, engine: str, settings: dict[str, Any], now: float
+    database: Database,
+    *,
+    purpose: Purpose,
+    engine: str,
+    engine_pid: int | None,
+    settings: dict[str, Any],
+    now: float,
 ) -> int:
     """Open a run of this process and return its number.
 
@@ -36,21 +42,38 @@ def begin_run(
             (KILLED, *here()),
         )
         run = sql.execute(
-            "INSERT INTO runs (purpose, engine, settings, host, pid, boot_id, started, heartbeat)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (purpose, engine, json_text(settings), *here(), now, now),
+            "INSERT INTO runs"
+            " (purpose, engine, engine_pid, settings, host, pid, boot_id, started, heartbeat)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (purpose, engine, engine_pid, json_text(settings), *here(), now, now),
         ).lastrowid
     assert run is not None
     return run
 
 
-def end_run(database: Database, run: int, outcome: Outcome, *, now: float) -> None:
+def end_run(
+    database: Database, run: int, outcome: Outcome, *, cause: str | None, now: float
+) -> None:
     """Close a run, saying how it ended."""
     with database.write(durable=True) as sql:
         sql.execute(
-            "UPDATE runs SET finished = ?1, heartbeat = ?1, outcome = ?2 WHERE run = ?3",
-            (now, outcome, run),
+            "UPDATE runs SET finished = ?1, heartbeat = ?1, outcome = ?2, cause = ?3"
+            " WHERE run = ?4",
+            (now, outcome, cause, run),
         )
+
+
+def beat(database: Database, run: int, *, now: float) -> None:
+    """Say that a run is alive."""
+    with database.write(durable=False) as sql:
+        sql.execute("UPDATE runs SET heartbeat = ? WHERE run = ?", (now, run))
+
+
+def last_sign_of_life(database: Database) -> float | None:
+    """Return when the process at work on the job was last heard of; None when none is in a run."""
+    with database.read() as sql:
+        found = sql.execute("SELECT max(heartbeat) FROM runs WHERE outcome IS NULL").fetchone()
+    return found[0] if found else None
 
 
 def all_runs(database: Database) -> list[Run]:
@@ -58,7 +81,7 @@ def all_runs(database: Database) -> list[Run]:
     with database.read() as sql:
         found = sql.execute(
             "SELECT run, purpose, engine, settings, host, pid, boot_id, started, heartbeat,"
-            " finished, outcome, coalesce(brought, 0) FROM runs LEFT JOIN"
+            " finished, outcome, coalesce(brought, 0), engine_pid, cause FROM runs LEFT JOIN"
             " (SELECT run, count(*) AS brought FROM (SELECT run FROM results"
             " UNION ALL SELECT run FROM earlier_results) GROUP BY run) USING (run) ORDER BY run"
         ).fetchall()

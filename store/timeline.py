@@ -1,10 +1,12 @@
 """The timeline of a run: what moved, summed up to one line a second."""
 
+from contextlib import nullcontext, suppress
 from typing import Self
 
 import numpy as np
 
 from blend.core.engines import StepReport
+from blend.core.errors import BlendError
 from blend.store.job import Job
 from blend.store.records import Step
 
@@ -29,8 +31,10 @@ class Timeline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.flush()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # A second error, of a full disk again, would hide the first.
+        with suppress(BlendError) if kind else nullcontext():
+            self.flush()
 
     def add(self, report: StepReport) -> None:
         """Take in one report."""

@@ -142,7 +142,7 @@ def test_when_the_engine_dies_what_arrived_is_kept_and_resume_runs_the_rest(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("blend.core.engines.sim.SimEngine", Mortal)
-        assert main(["execute", str(planned), *EXECUTE_SIM]) == 4
+        assert main(["execute", str(planned), *EXECUTE_SIM, "--max-rebuilds", "0"]) == 4
     assert "killed by the test" in capsys.readouterr().err
     with Job.open(planned) as opened:
         kept = opened.counts()
@@ -164,7 +164,7 @@ def test_an_engine_that_dies_in_the_sample_leaves_a_job_to_plan(
     with monkeypatch.context() as patch:
         patch.setattr("blend.core.engines.sim.SimEngine", Mortal)
         patch.setattr(Mortal, "steps_to_live", 1)
-        assert main(["plan", str(job), *SIM]) == 4
+        assert main(["plan", str(job), *SIM, "--max-rebuilds", "0"]) == 4
 
     assert f"`blend plan {job}`" in capsys.readouterr().err
     assert main(["plan", str(job), *SIM]) == 0

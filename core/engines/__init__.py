@@ -38,7 +38,8 @@ class StepReport:
     """What moved since the last report, and how full the engine is now.
 
     ``steps``, the token counts, ``preemptions`` and ``seconds`` are differences since the last
-    report; ``running`` and ``waiting`` count sequences; ``kv_tokens`` is the cache in use.
+    report; ``running`` and ``waiting`` count sequences; ``kv_tokens`` is the cache in use. A
+    ``silent`` report says that the engine has said nothing; its gauges are those of the last.
     """
 
     completions: tuple[Completion, ...]
@@ -51,6 +52,7 @@ class StepReport:
     cached_tokens: int
     preemptions: int
     seconds: float
+    silent: bool = False
 
 
 def total(reports: Sequence[StepReport]) -> StepReport:
@@ -66,7 +68,14 @@ def total(reports: Sequence[StepReport]) -> StepReport:
         cached_tokens=sum(report.cached_tokens for report in reports),
         preemptions=sum(report.preemptions for report in reports),
         seconds=sum(report.seconds for report in reports),
+        silent=all(report.silent for report in reports),
     )
+
+
+def silence(last: StepReport | None) -> StepReport:
+    """Return the report of an engine that has said nothing since the *last*, or nothing at all."""
+    gauges = (last.running, last.waiting, last.kv_tokens) if last else (0, 0, 0)
+    return StepReport((), *gauges, 0, 0, 0, 0, 0, 0.0, silent=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,15 @@ class Aborted:
 
 
 class EngineDiedError(Exception):
-    """The engine is gone and with it every request in flight; rows without a result run again."""
+    """The engine is gone and with it every request in flight; rows without a result run again.
+
+    ``reason`` is one line, ``log`` the last lines of the engine's output, where it has one.
+    """
+
+    def __init__(self, reason: str, *, log: str = ""):
+        super().__init__(f"{reason}\n{log}" if log else reason)
+        self.reason = reason
+        self.log = log
 
 
 class Engine(Protocol):
@@ -99,6 +116,11 @@ class Engine(Protocol):
         """What the engine can hold; constant while it lives. Waits until the engine runs."""
         ...
 
+    @property
+    def pid(self) -> int | None:
+        """The process that leads the engine's process group; None where there is none of ours."""
+        ...
+
     def submit(self, request: Request) -> None:
         """Queue one request behind those submitted before it."""
         ...
@@ -111,7 +133,11 @@ class Engine(Protocol):
         ...
 
     def step(self) -> StepReport:
-        """Block until something moved, and say what; EngineDiedError when the engine is gone."""
+        """Wait until something moved, and say what; EngineDiedError when the engine is gone.
+
+        An engine that may be silent for long says from time to time that nothing moved, so that
+        whoever waits can do something else; one that is silent for too long counts as gone.
+        """
         ...
 
     def abort(self) -> Aborted:

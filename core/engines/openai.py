@@ -63,6 +63,11 @@ class OpenAIEngine:
         assert self._ready is not None
         return self._ready.capacity
 
+    @property
+    def pid(self) -> None:
+        """None: it is not ours."""
+        return None
+
     def submit(self, request: Request) -> None:
         """Queue one request behind those submitted before it."""
         if not self._inside:

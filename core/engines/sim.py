@@ -56,6 +56,11 @@ class SimEngine:
         """What the engine can hold; constant while it lives."""
         return self._capacity
 
+    @property
+    def pid(self) -> None:
+        """None: it is no process of its own."""
+        return None
+
     def submit(self, request: Request) -> None:
         """Queue one request; one that can never run is refused with the next report."""
         work = work_of(

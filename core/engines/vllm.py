@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
-from blend.core.engines import Aborted, Capacity, EngineDiedError, StepReport, total
+from blend.core.engines import Aborted, Capacity, EngineDiedError, StepReport, silence, total
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import (
     Abort,
@@ -34,6 +34,9 @@ from blend.core.engines.vllm_messages import (
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.request import Request
 
+SILENT_S = 1.0
+"""After so long without a word of the engine, a step reports that there was none."""
+
 _LEAVE_S = 2.0
 _GROUP_LEAVE_S = 0.5
 
@@ -44,7 +47,8 @@ class EngineSettings:
 
     ``arguments`` are in vLLM's own flag names (``max-model-len``, ``kv_cache_memory_bytes``), None
     for a flag without value; what is not named has blend's defaults, then vLLM's. The output of
-    vLLM is appended to ``log_path``.
+    vLLM is appended to ``log_path``. With requests inside that nothing comes of for ``stall_s``
+    seconds, it counts as hung; a first step may compile for minutes.
     """
 
     model: str
@@ -52,20 +56,31 @@ class EngineSettings:
     log_path: Path
     arguments: Mapping[str, str | None] = field(default_factory=dict)
     seed: int | None = None
+    stall_s: float = 600.0
 
 
 class VllmEngine:
     """An Engine of one vLLM instance; starts at once, in the background."""
 
     def __init__(
-        self, host: subprocess.Popen[bytes], pipe: Connection, log: EngineLog, scratch: Path
+        self,
+        host: subprocess.Popen[bytes],
+        pipe: Connection,
+        log: EngineLog,
+        scratch: Path,
+        *,
+        stall_s: float,
     ):
         self._host = host
         self._pipe = pipe
         self._log = log
         self._scratch = scratch
         self._ready: Ready | None = None
+        self._stall_s = stall_s
         self._submitted = 0
+        self._inside = 0
+        self._moved_s = time.monotonic()
+        self._last: Moved | None = None
         self._ended = False
         self._death: EngineDiedError | None = None
 
@@ -88,7 +103,7 @@ class VllmEngine:
                 start_new_session=True,
             )
         theirs.close()
-        engine = cls(host, ours, log, scratch)
+        engine = cls(host, ours, log, scratch, stall_s=settings.stall_s)
         engine._send(
             Start(
                 settings.model,
@@ -125,6 +140,9 @@ class VllmEngine:
 
     def submit(self, request: Request) -> None:
         """Queue one request behind those submitted before it."""
+        if not self._inside:
+            self._moved_s = time.monotonic()
+        self._inside += 1
         self._submitted += request.sequences
         self._send(Work(request.row, request.endpoint, request.body, request.sequences))
 
@@ -132,31 +150,37 @@ class VllmEngine:
         """Do nothing: vLLM sets the budget of a step once, at its start."""
 
     def step(self) -> StepReport:
-        """Block until something moved, and say what; EngineDiedError when the engine is gone."""
+        """Wait until something moved, for a second at most, and say what.
+
+        Raises EngineDiedError when the engine is gone, or hangs.
+        """
         self._running()
         if self._death is not None:
             raise self._death
-        moved = [self._receive()]
-        try:
-            while self._pipe.poll():
-                moved.append(self._receive())
-        except EngineDiedError as death:
-            # The answers that came before it count; the next step says it.
-            self._death = death
+        moved = self._arrived()
+        self._last = moved[-1] if moved else self._last
         # What is still in the pipe waits too.
-        unseen = self._submitted - moved[-1].received
-        return replace(total([m.report for m in moved]), waiting=moved[-1].report.waiting + unseen)
+        waiting = self._submitted - (self._last.received if self._last else 0)
+        waiting += self._last.report.waiting if self._last else 0
+        reports = [m.report for m in moved] or [silence(self._last.report if self._last else None)]
+        report = replace(total(reports), waiting=waiting)
+        self._inside -= len(report.completions)
+        self._watch(report)
+        return report
 
     def abort(self) -> Aborted:
         """Drop every request inside and say what came of them; the engine can be used on."""
         self._running()
         self._send(Abort())
         moved = []
-        while isinstance(message := self._message(), Moved):
-            moved.append(message.report)
+        while isinstance(message := self._message_in_time(), Moved):
+            moved.append(message)
         if isinstance(message, Dropped):
+            self._inside = 0
             # The host has reported just before.
-            return Aborted(replace(total(moved), waiting=0), message.tokens)
+            self._last = moved[-1]
+            report = replace(total([m.report for m in moved]), waiting=0)
+            return Aborted(report, message.tokens)
         raise self._died(message.reason if isinstance(message, Died) else "unexpected message")
 
     def close(self) -> None:
@@ -185,6 +209,39 @@ class VllmEngine:
             exit_code=RESUMABLE,
         )
 
+    def _arrived(self) -> list[Moved]:
+        """Return what has come within a second."""
+        if not self._pipe.poll(SILENT_S):
+            return []
+        moved = [self._receive()]
+        try:
+            while self._pipe.poll():
+                moved.append(self._receive())
+        except EngineDiedError as death:
+            # The answers that came before it count; the next step says it.
+            self._death = death
+        return moved
+
+    def _watch(self, report: StepReport) -> None:
+        """Raise EngineDiedError when nothing has come of what is inside for too long."""
+        now = time.monotonic()
+        # An engine may go on with steps that compute nothing.
+        if report.completions or report.prefill_tokens or report.decode_tokens:
+            self._moved_s = now
+        elif self._inside and now - self._moved_s >= self._stall_s:
+            raise self._hung()
+
+    def _message_in_time(self) -> object:
+        if not self._pipe.poll(self._stall_s):
+            raise self._hung()
+        return self._message()
+
+    def _hung(self) -> EngineDiedError:
+        # The leader alone: its tracker then removes what it shared, before it leaves too.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._host.pid, signal.SIGKILL)
+        return self._died(f"it hangs: nothing came of its requests for {self._stall_s:.0f} s")
+
     def _receive(self) -> Moved:
         message = self._message()
         if isinstance(message, Moved):
@@ -205,7 +262,10 @@ class VllmEngine:
 
     def _died(self, reason: str) -> EngineDiedError:
         self._end()
-        return EngineDiedError(f"vLLM died: {reason}\n{self._log.tail()}")
+        cause = self._log.cause(of_engine=True)
+        return EngineDiedError(
+            f"vLLM died: {reason}" + (f": {cause}" if cause else ""), log=self._log.tail()
+        )
 
     def _end(self) -> None:
         """See to it that no process of the engine is left."""

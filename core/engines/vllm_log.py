@@ -10,6 +10,8 @@ _TAIL_BYTES = 200_000
 _FAULT = re.compile(r"\b(?:[A-Za-z_.]*(?:Error|Exception)): +(?P<message>\S.*)")
 # These say only that there is a cause elsewhere in the log.
 _NO_CAUSES = ("Engine core initialization failed", "WorkerProc initialization failed")
+# A line that a process of the engine itself wrote; the others write of single requests.
+_OF_ENGINE = re.compile(r"\((?:EngineCore|Worker)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,13 @@ class EngineLog:
         """Return the last lines, safe to print."""
         return "\n".join(self._lines()[-_TAIL_LINES:])
 
-    def cause(self) -> str | None:
-        """Return the message of the last error that names a cause, None when there is none."""
-        faults = [fault["message"] for line in self._lines() if (fault := _FAULT.search(line))]
+    def cause(self, *, of_engine: bool = False) -> str | None:
+        """Return the message of the last error that names a cause, None when there is none.
+
+        With *of_engine* only what the engine's own processes wrote counts.
+        """
+        lines = [line for line in self._lines() if not of_engine or _OF_ENGINE.match(line)]
+        faults = [fault["message"] for line in lines if (fault := _FAULT.search(line))]
         return next((fault for fault in reversed(faults) if not fault.startswith(_NO_CAUSES)), None)
 
     def _lines(self) -> list[str]:

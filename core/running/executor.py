@@ -26,17 +26,19 @@ def run(
     *,
     on_admit: Callable[[Sequence[int]], None] = _ignore,
     stopping: Callable[[], bool] = _never,
+    inside: set[int] | None = None,
 ) -> Iterator[StepReport]:
     """Run every row the scanner names and yield each report of the engine as it arrives.
 
     ``on_admit`` gets the rows just before they are submitted; a row it has seen may have been
     lost before it reached the engine. Once ``stopping`` is true nothing more is admitted and the
-    loop ends when what is inside has finished. Closing the generator drops what is inside.
+    loop ends when what is inside has finished. Closing the generator drops what is inside. The set
+    ``inside`` is kept up to date with the rows that the engine was given and has not answered.
 
     Raises:
         EngineDiedError: the engine is gone; completions yielded so far stand.
     """
-    in_flight = 0
+    inside = set() if inside is None else inside
     while True:
         stopped = stopping()
         rows = () if stopped else scanner.admit()
@@ -44,16 +46,17 @@ def run(
             on_admit(rows)
             for row in rows:
                 engine.submit(request_of(row))
-            in_flight += len(rows)
-        if not in_flight:
+                inside.add(row)
+        if not inside:
             if not stopped and not scanner.done:
                 raise RuntimeError("the scanner has rows left but admits none to an idle engine")
             return
         engine.pace(scanner.pace)
         report = engine.step()
         try:
-            in_flight -= len(report.completions)
-            scanner.observe(report)
+            inside.difference_update(completion.row for completion in report.completions)
+            if not report.silent:
+                scanner.observe(report)
         finally:
             # An interrupt must not cost what has already arrived.
             yield report

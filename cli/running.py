@@ -1,0 +1,242 @@
+"""Rows run on an engine: what the supervisor decides becomes runs, results and states of the job.
+
+Resume is not a mode: a run is the rows without a result, in schedule order. Each life of an engine
+is a run of its own in the job, with its outcome.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from blend.core.completion import Completion
+from blend.core.engines import Engine, EngineDiedError, StepReport
+from blend.core.engines.openai_wire import error_object
+from blend.core.errors import RESUMABLE, BlendError
+from blend.core.running import executor
+from blend.core.running.breaker import Breaker
+from blend.core.running.scan import open_scanner
+from blend.core.running.seat import Seat
+from blend.core.running.supervise import Life, supervise
+from blend.core.running.suspects import Mask, Suspects
+from blend.core.schedule import Schedule
+from blend.store.job import Job, Outcome, Purpose
+from blend.store.recorder import Recorder
+from blend.store.timeline import Timeline
+
+OnReport = Callable[[StepReport], None]
+
+POLL_S = 0.2
+_DIED = 500
+
+
+def _never() -> bool:
+    return False
+
+
+def _ignore(_report: StepReport) -> None:
+    pass
+
+
+def _say_nothing(_text: str) -> None:
+    pass
+
+
+def _no_breaker() -> Breaker:
+    return Breaker(0)
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What a run is for, what it runs on, who watches it, and how much trouble it bears with.
+
+    Once ``stopping`` is true what runs is finished and nothing more begun; once ``cut`` is true
+    what runs is dropped, as it is when the ``breaker`` trips. ``max_rebuilds``: fresh engines in a
+    row without any new result.
+    """
+
+    purpose: Purpose
+    engine_name: str
+    settings: Mapping[str, object]
+    stopping: Callable[[], bool] = _never
+    cut: Callable[[], bool] = _never
+    on_report: OnReport = _ignore
+    say: Callable[[str], None] = _say_nothing
+    max_rebuilds: int = 3
+    breaker: Breaker = field(default_factory=_no_breaker)
+
+
+def run_rows(job: Job, schedule: Schedule, seat: Seat, context: RunContext) -> Mapping[int, int]:
+    """Run the rows of *schedule*, which must have no result, and save what comes back.
+
+    An engine that dies is replaced. Returns the output tokens that each dropped row had when the
+    run was cut. Every result that arrived is in the job when this returns or raises. Raises
+    EngineDiedError when the engine died too often, BlendError for a full disk.
+    """
+    lives = _JobLives(job, schedule, seat, context)
+    supervise(lives, Suspects(job.deaths()), max_rebuilds=context.max_rebuilds)
+    return lives.dropped
+
+
+class _JobLives:
+    """Lives of one engine after another on the rows of one schedule."""
+
+    def __init__(self, job: Job, schedule: Schedule, seat: Seat, context: RunContext):
+        self.dropped: Mapping[int, int] = {}
+        self._job = job
+        self._schedule = schedule
+        self._seat = seat
+        self._context = context
+        self._sizes = job.sizes()
+        self._scheduled = np.zeros(len(self._sizes.prompt_tokens), np.bool_)
+        self._scheduled[schedule.order] = True
+        self._run = 0
+        self._answered = 0
+
+    def unfinished(self) -> Mask:
+        """Return which rows of the schedule have no result."""
+        return self._scheduled & self._job.pending()
+
+    def live(self, rows: Mask) -> Life:
+        """Run *rows* until they have results, the engine dies, or a stop."""
+        if self._run and self._ending():
+            return Life(0, stopped=True)
+        before = self._answered
+        inside: set[int] = set()
+        try:
+            with (
+                _opened_run(self._job, self._seat.engine, self._context) as self._run,
+                Timeline(self._job, self._run) as timeline,
+                Recorder(self._job, self._run, clock=time.monotonic) as recorder,
+            ):
+                self._work(self._schedule.only(rows), inside, recorder, timeline)
+        except EngineDiedError as death:
+            return Life(self._answered - before, death=death, inside=sorted(inside))
+        return Life(self._answered - before, stopped=self._ending())
+
+    def blame(self, rows: Sequence[int]) -> None:
+        """Keep that the engine died with *rows* inside."""
+        self._job.note_deaths(rows)
+
+    def fail(self, row: int, message: str) -> None:
+        """Record *row* as failed, with an error in the form of the OpenAI API."""
+        body, now = error_object(message, status=_DIED), time.time()
+        completion = Completion(row, _DIED, body, started=now, finished=now)
+        self._job.record(self._run, [completion])
+        self._watch(StepReport((completion,), 0, 0, 0, 0, 0, 0, 0, 0, 0.0))
+        self._context.say(f"request {self._job.custom_ids([row])[0]} failed: {message}")
+
+    def renew(self, reason: str) -> None:
+        """Start a fresh engine, unless nothing more is to be begun."""
+        if not (self._context.stopping() or self._context.breaker.tripped):
+            self._context.say(f"{reason}: another engine starts")
+            self._seat.renew()
+
+    def _ending(self) -> bool:
+        return self._context.stopping() or self._dropping()
+
+    def _dropping(self) -> bool:
+        return self._context.cut() or self._context.breaker.tripped
+
+    def _work(
+        self, schedule: Schedule, inside: set[int], recorder: Recorder, timeline: Timeline
+    ) -> None:
+        """Run *schedule* on the present engine, and save what it reports."""
+        engine = self._seat.engine
+
+        def take(report: StepReport) -> None:
+            recorder.add(report.completions)
+            timeline.add(report)
+            self._watch(report)
+
+        if not self._await(engine, recorder):
+            return
+        scanner = open_scanner(
+            schedule,
+            prompt_tokens=self._sizes.prompt_tokens,
+            sequences=self._sizes.sequences,
+            capacity=engine.capacity,
+        )
+        reports = executor.run(
+            scanner,
+            self._job.request,
+            engine,
+            on_admit=lambda rows: self._job.start_rows(self._run, rows),
+            stopping=self._context.stopping,
+            inside=inside,
+        )
+        for report in reports:
+            take(report)
+            if self._dropping():
+                aborted = engine.abort()
+                take(aborted.report)
+                self.dropped = aborted.tokens
+                return
+
+    def _await(self, engine: Engine, recorder: Recorder) -> bool:
+        """Wait until the engine runs; False when nothing more is to be begun."""
+        try:
+            while not engine.wait_ready(POLL_S):
+                recorder.add(())
+                if self._ending():
+                    return False
+        except BlendError as error:
+            if error.exit_code != RESUMABLE:
+                raise
+            # It ran before with the same arguments: this is one more death.
+            raise EngineDiedError(error.message) from error
+        return True
+
+    def _watch(self, report: StepReport) -> None:
+        self._answered += sum(not completion.failed for completion in report.completions)
+        self._context.breaker.add(report.completions)
+        self._context.on_report(report)
+
+
+@contextmanager
+def _opened_run(job: Job, engine: Engine, context: RunContext) -> Iterator[int]:
+    job.release()
+    run = job.begin_run(
+        purpose=context.purpose,
+        engine=context.engine_name,
+        engine_pid=engine.pid,
+        settings=dict(context.settings),
+    )
+    try:
+        yield run
+    except BaseException as error:
+        # A second error, of a full disk again, must not hide the first.
+        with suppress(BlendError):
+            job.release()
+            job.end_run(run, _outcome_of(error), cause=_cause_of(error))
+        raise
+    job.release()
+    job.end_run(run, _outcome(context))
+
+
+def _outcome(context: RunContext) -> Outcome:
+    if context.breaker.tripped:
+        return "gave up"
+    return "cut off" if context.cut() else "stopped" if context.stopping() else "finished"
+
+
+def _outcome_of(error: BaseException) -> Outcome:
+    match error:
+        case EngineDiedError():
+            return "engine died"
+        case KeyboardInterrupt():
+            return "interrupted"
+        case _:
+            return "failed"
+
+
+def _cause_of(error: BaseException) -> str | None:
+    match error:
+        case EngineDiedError():
+            return error.reason
+        case BlendError():
+            return error.message
+        case _:
+            return None
