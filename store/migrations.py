@@ -74,4 +74,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     _create_tables,
     _add_known_tokens,
     _script("retries.sql"),
+    _script("followers.sql"),
 )
