@@ -19,6 +19,7 @@ from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, engine_model
 from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.identical import Followers
 from blend.core.planning.lengths import Observations, choose_sample, estimate
 from blend.core.planning.optimum import bound_s, work_of
 from blend.core.planning.plan import BY_CLASS, Plan, make_plan
@@ -53,6 +54,8 @@ class PlanOptions:
     ``mode``: whether the engine overlaps compute with memory traffic. ``sample_rate`` of 0 runs
     nothing; the sample is cut off after ``sample_s`` engine seconds. After ``plan_s`` seconds of
     planning nothing more is simulated: a small part of the predicted run where that is None.
+    ``fan_out``: of identical requests whose answers chance does not decide, one runs and the others
+    get its answer.
     """
 
     policy: PolicyChoice
@@ -63,6 +66,12 @@ class PlanOptions:
     sample_rate: float = 0.01
     sample_s: float = 30.0
     plan_s: float | None = None
+    fan_out: bool = True
+
+
+def find_followers(job: Job, *, fan_out: bool) -> Followers:
+    """Return the rows that a plan leaves out, because they get the answer of another one."""
+    return job.identical_rows() if fan_out else job.settled_followers()
 
 
 def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> Schedule:
@@ -78,26 +87,34 @@ def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions
     )
     chosen = np.zeros(len(prompts), np.bool_)
     chosen[rows] = True
-    return _make_plan(prompts, tree, options, policy="dfs").schedule.only(chosen & job.pending())
+    open_rows = job.pending()
+    schedule = _make_plan(prompts, tree, options, policy="dfs").schedule
+    return schedule.only(chosen & open_rows[prompts.job_rows]).renumbered(
+        prompts.job_rows, total=len(open_rows)
+    )
 
 
 def observations_of(job: Job, prompts: Prompts, dropped: Mapping[int, int]) -> Observations:
     """Return what the job's results, and the rows dropped after some tokens, tell of lengths."""
-    tokens = np.full(len(prompts), np.nan)
+    tokens = np.full(len(job), np.nan)
     rows, output_tokens = job.output_tokens()
-    tokens[rows] = output_tokens / prompts.sequences[rows]
+    tokens[rows] = output_tokens
     finished = ~np.isnan(tokens)
     for row, age in dropped.items():
-        tokens[row] = age / prompts.sequences[row]
-    return Observations(tokens, finished)
+        tokens[row] = age
+    return Observations(tokens[prompts.job_rows] / prompts.sequences, finished[prompts.job_rows])
 
 
 def known_lengths(job: Job, prompts: Prompts) -> Observations:
     """Return what the results tell of lengths, and the ages at which the plan's sample was cut."""
     seen, plan = observations_of(job, prompts, {}), job.plan()
     if plan is not None:
-        new = np.isnan(seen.tokens[plan.sample_rows]) & ~plan.sample_finished
-        seen.tokens[plan.sample_rows[new]] = plan.sample_tokens[new]
+        ages = np.full(len(job), np.nan)
+        cut = ~plan.sample_finished
+        ages[plan.sample_rows[cut]] = plan.sample_tokens[cut]
+        ages = ages[prompts.job_rows]
+        new = np.isnan(seen.tokens) & ~np.isnan(ages)
+        seen.tokens[new] = ages[new]
     return seen
 
 
@@ -119,7 +136,9 @@ def compare_policies(
     from blend.core.planning.compare import compare  # numba is slow to import
 
     require_rows(job)
-    prompts = job.prompts()
+    plan = job.plan()
+    followers = find_followers(job, fan_out=plan is None or plan.settings.get("fan_out", True))
+    prompts = job.prompts(followers.others(len(job)))
     _require_room(prompts, engine)
     observed = known_lengths(job, prompts)
     each, row = prompts.by_sequence()
@@ -160,11 +179,13 @@ def plan_job(
     *,
     capacity: Capacity | None = None,
     spent_s: float = 0.0,
+    followers: Followers | None = None,
 ) -> Plan:
     """Make the plan of a whole job from what was observed, and save it.
 
     ``capacity`` is that of the engine that will run it, where it is known; ``spent_s`` seconds of
-    planning have gone by before.
+    planning have gone by before. ``prompts`` are those of the rows that are no
+    ``followers``.
     """
     engine = engine_model(options.hardware, options.model, mode=options.mode)
     if capacity is not None:
@@ -176,19 +197,26 @@ def plan_job(
         plan = _make_plan(prompts, tree, options, policy=options.policy, observations=observations)
         plan = _with_outlook(plan, prompts, tree, observations, engine, clock)
     sampled = np.flatnonzero(~np.isnan(observations.tokens))
+    rows, total = prompts.job_rows, len(job)
+    length_source = np.zeros(total, np.int8)
+    length_source[rows] = plan.lengths.source
+    settings = {"split": _plain(plan.split), "fan_out": options.fan_out}
     record = PlanRecord(
         policy=plan.schedule.policy,
-        settings=_plain(plan.settings) | {"split": _plain(plan.split)},
+        settings=_plain(plan.settings) | settings,
         digests=digests_of(job),
         predictions=_plain(plan.prediction) | {"simulated": _simulated(plan)},
-        outline=[_plain(node) for node in plan.outline],
-        sample_rows=sampled,
+        outline=[
+            _plain(node) | {"example_row": int(rows[node.example_row])} for node in plan.outline
+        ],
+        sample_rows=rows[sampled],
         sample_tokens=observations.tokens[sampled],
         sample_finished=observations.finished[sampled],
-        length_source=plan.lengths.source,
+        length_source=length_source,
     )
-    job.save_plan(record, plan.schedule)
-    return plan
+    schedule = plan.schedule.renumbered(rows, total=total)
+    job.save_plan(record, schedule, followers)
+    return replace(plan, schedule=schedule)
 
 
 def _make_plan(

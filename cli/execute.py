@@ -8,7 +8,7 @@ from blend.cli.console import counted, duration, err, inert, percent
 from blend.cli.job_plan import fitting_schedule
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
 from blend.cli.session import Session, opened_session, run_watched
-from blend.cli.status import causes, next_command
+from blend.cli.status import causes, copied_line, next_command
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
 from blend.core.schedule import Schedule
 from blend.store.job import Job
@@ -36,6 +36,8 @@ def exit_code_of(job: Job) -> int:
     said = f"all {counted(counts.total)} requests have results"
     if counts.failed:
         said += f", {counted(counts.failed)} of them failed"
+    if counts.copied:
+        said += f"; {copied_line(counts)}"
     if counts.cached_tokens:
         share = percent(counts.cached_tokens / counts.prompt_tokens)
         said += f"; {share} of the prompt tokens came from the cache"

@@ -6,9 +6,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 import typer
 
-from blend.cli.api import PlanOptions, observations_of, plan_job, sample_schedule
+from blend.cli.api import PlanOptions, find_followers, observations_of, plan_job, sample_schedule
 from blend.cli.console import counted, duration, err, inert, percent, significant
 from blend.cli.job_model import require_rows, shape_of
 from blend.cli.machine import this_hardware
@@ -33,6 +34,7 @@ class PlanChoices:
     sample_s: float
     hardware: str | None
     plan_s: float | None
+    fan_out: bool = True
 
 
 def plan_choices(
@@ -57,11 +59,18 @@ def plan_choices(
         float | None,
         typer.Option(min=0, help="Seconds to plan in; 5 % of the predicted run if absent."),
     ] = None,
+    no_fan_out: Annotated[
+        bool,
+        typer.Option(
+            "--no-fan-out",
+            help="Run every request, also those that are identical and sampled with temperature 0 "
+            "or a seed; of these one runs otherwise, for all.",
+        ),
+    ] = False,
 ) -> PlanChoices:
     """Collect what a person says about planning."""
-    return PlanChoices(
-        policy, 0.0 if no_sample else sample_rate, sample_seconds, hardware, plan_time
-    )
+    rate = 0.0 if no_sample else sample_rate
+    return PlanChoices(policy, rate, sample_seconds, hardware, plan_time, not no_fan_out)
 
 
 def plan_options(job: Job, options: EngineOptions, choices: PlanChoices) -> PlanOptions:
@@ -75,6 +84,7 @@ def plan_options(job: Job, options: EngineOptions, choices: PlanChoices) -> Plan
         sample_rate=choices.sample_rate,
         sample_s=choices.sample_s,
         plan_s=choices.plan_s,
+        fan_out=choices.fan_out,
     )
 
 
@@ -85,7 +95,8 @@ def sample_and_plan(job: Job, session: Session | None, settings: PlanOptions) ->
     """
     require_rows(job)
     started_s = time.monotonic()
-    prompts = job.prompts()
+    followers = find_followers(job, fan_out=settings.fan_out)
+    prompts = job.prompts(followers.others(len(job)))
     tree = build_tree(prompts)
     spent_s = time.monotonic() - started_s
     dropped = _sample(session, prompts, tree, settings) if session and settings.sample_rate else {}
@@ -99,8 +110,14 @@ def sample_and_plan(job: Job, session: Session | None, settings: PlanOptions) ->
         observations_of(job, prompts, dropped),
         capacity=session.engine.capacity if session else None,
         spent_s=spent_s,
+        followers=followers,
     )
     _print_plan(plan)
+    if len(followers):
+        err.print(
+            f"{counted(len(followers), 'more requests')} are identical to "
+            f"{counted(len(np.unique(followers.leaders)))} of these and get their answers"
+        )
     return plan
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 from rich.progress import BarColumn, Progress, TextColumn
 
 from blend.cli.console import counted, duration, err, percent
@@ -17,6 +19,9 @@ PLAIN_LINE_EVERY_S = 30.0
 class RunProgress:
     """Counts what a run has done and shows it; ``work`` is in any unit, such as seconds.
 
+    ``rows`` are those that run and those that get their results: ``followed`` (n,) says of each row
+    how many follow it.
+
     The time left is estimated from the work left, not from the rows left: the rows at the two ends
     of a schedule differ a thousandfold.
     """
@@ -25,6 +30,7 @@ class RunProgress:
     rows: int
     work: float
     kv_capacity_tokens: int
+    followed: npt.NDArray[np.int64]
     answered: int = 0
     failed: int = 0
     work_done: float = 0.0
@@ -59,9 +65,12 @@ class RunProgress:
 
     def update(self, report: StepReport, *, work: float) -> None:
         """Take in a report, whose completions were *work* of the whole."""
-        failed = sum(completion.failed for completion in report.completions)
-        self.failed += failed
-        self.answered += len(report.completions) - failed
+        for completion in report.completions:
+            rows = 1 + int(self.followed[completion.row])
+            if completion.failed:
+                self.failed += rows
+            else:
+                self.answered += rows
         self.work_done += work
         self.input_tokens += report.prefill_tokens + report.cached_tokens
         self.output_tokens += report.decode_tokens

@@ -85,11 +85,13 @@ def run_watched(
     job, options, interrupt = session.job, session.options, session.interrupt
     work = np.zeros(len(job))
     work[schedule.order] = schedule.uncached_tokens + OUTPUT_TOKEN_WORK * schedule.expected_tokens
+    followed = job.followers().counts(len(job))
     progress = RunProgress(
         purpose,
-        len(schedule),
+        len(schedule) + int(followed[schedule.order].sum()),
         float(work.sum()),
         kv_capacity_tokens=session.engine.capacity.kv_tokens,
+        followed=followed,
     )
 
     def show(report: StepReport) -> None:

@@ -44,6 +44,8 @@ def status_document(job: Job) -> dict[str, object]:
         "running": counts.running,
         "truncated": counts.truncated,
         "answered_before": counts.answered_before,
+        "copied": counts.copied,
+        "copied_from": counts.copied_from,
         "rejected": counts.rejected,
         "usage": {
             "prompt_tokens": counts.prompt_tokens,
@@ -128,7 +130,17 @@ def rows_line(counts: Counts) -> str:
     ):
         if number:
             parts.append(f"{counted(number)} {what}")
+    if counts.copied:
+        parts.append(copied_line(counts))
     return ", ".join(parts)
+
+
+def copied_line(counts: Counts) -> str:
+    """Return how many rows got the answers of identical requests."""
+    return (
+        f"{counted(counts.copied, 'rows')} answered from "
+        f"{counted(counts.copied_from)} identical ones"
+    )
 
 
 def tokens_line(counts: Counts) -> str:

@@ -10,6 +10,8 @@ class Completion:
     ``body`` is the JSON of the endpoint's response object, or of its error object when
     ``status_code`` is not 200. Token counts are those of the response's usage; ``started`` and
     ``finished`` are seconds on the engine's clock (Unix time, or virtual time in the simulator).
+    ``same_as``: the row with an identical request whose run answered this one too; the body is
+    that row's, the token counts are 0.
     """
 
     row: int
@@ -21,6 +23,7 @@ class Completion:
     cached_tokens: int = 0
     started: float = 0.0
     finished: float = 0.0
+    same_as: int | None = None
 
     @property
     def failed(self) -> bool:

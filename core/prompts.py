@@ -12,7 +12,8 @@ class Prompts:
 
     tokens uint32 (T,), starts int64 (n+1,), max_tokens int32 (n,): output tokens at most a
     sequence, sequences int32 (n,), known_tokens float64 (n,): output tokens of a sequence where
-    they are certain, NaN elsewhere; None where no request says. The index of a prompt is its row.
+    they are certain, NaN elsewhere; None where no request says. The index of a prompt is its row
+    in the job, but where ``rows`` int64 (n,), ascending, says which one is.
     """
 
     tokens: npt.NDArray[np.uint32]
@@ -20,12 +21,18 @@ class Prompts:
     max_tokens: npt.NDArray[np.int32]
     sequences: npt.NDArray[np.int32]
     known_tokens: npt.NDArray[np.float64] | None = None
+    rows: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def __getitem__(self, row: int) -> npt.NDArray[np.uint32]:
         return self.tokens[self.starts[row] : self.starts[row + 1]]
+
+    @property
+    def job_rows(self) -> npt.NDArray[np.int64]:
+        """Return the row in the job of each prompt, (n,)."""
+        return np.arange(len(self)) if self.rows is None else self.rows
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:

@@ -3,16 +3,26 @@
 A line depends only on the row and its answer, so that exporting twice gives the same bytes.
 """
 
+from typing import Any
+
 import orjson
 
 from blend.core.completion import Completion
 from blend.core.input.draft import Rejection
+from blend.core.input.json_span import with_member
 
 
 def result_line(custom_id: str, completion: Completion) -> bytes:
-    """Return the line of one answered or failed row, with the engine's body byte for byte."""
+    """Return the line of one answered or failed row, with the engine's body byte for byte.
+
+    A row that did not run itself has the ``request_id`` of the one that ran, and a usage of zeros:
+    over all lines, every token that was computed is counted once.
+    """
     # A line ending is only ever whitespace between JSON tokens; here it would end the line.
     body = completion.body.replace(b"\r", b" ").replace(b"\n", b" ")
+    ran = completion.row
+    if completion.same_as is not None:
+        ran, body = completion.same_as, _without_usage(body)
     return (
         b'{"id": "batch_req_%08x", "custom_id": %b, '
         b'"response": {"status_code": %d, "request_id": "req_%08x", "body": %b}, "error": null}\n'
@@ -20,9 +30,21 @@ def result_line(custom_id: str, completion: Completion) -> bytes:
         completion.row,
         orjson.dumps(custom_id),
         completion.status_code,
-        completion.row,
+        ran,
         body,
     )
+
+
+def _without_usage(body: bytes) -> bytes:
+    answer = orjson.loads(body)
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    return body if usage is None else with_member(body, "usage", orjson.dumps(_zeroed(usage)))
+
+
+def _zeroed(usage: Any) -> Any:
+    if isinstance(usage, dict):
+        return {name: _zeroed(value) for name, value in usage.items()}
+    return 0 if isinstance(usage, int | float) else usage
 
 
 def rejected_line(source: str, rejection: Rejection) -> bytes:

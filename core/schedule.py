@@ -1,6 +1,6 @@
 """The order a plan puts the rows in, as written to disk and read by the scanner."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -40,6 +40,11 @@ class Schedule:
 
     def __len__(self) -> int:
         return len(self.order)
+
+    def renumbered(self, rows: npt.NDArray[np.int64], *, total: int) -> "Schedule":
+        """Return this schedule of *rows*, (n,) by its own numbers, by those of a job of *total*."""
+        known = None if self.blending is None else self.blending.renumbered(rows, total=total)
+        return replace(self, order=rows[self.order], blending=known)
 
     def only(self, pending: npt.NDArray[np.bool_]) -> "Schedule":
         """Return the schedule of the rows for which *pending*, indexed by row, is true."""

@@ -19,10 +19,11 @@ import numpy.typing as npt
 from blend.core.causes import Group
 from blend.core.completion import Completion
 from blend.core.input.draft import Rejection
+from blend.core.planning.identical import Followers, no_followers
 from blend.core.prompts import Prompts
 from blend.core.request import Request
 from blend.core.schedule import Schedule
-from blend.store import lock, plans, results, retries, rows, runs, settings, sources
+from blend.store import followers, lock, plans, results, retries, rows, runs, settings, sources
 from blend.store.database import Database, open_database
 from blend.store.records import (
     Counts,
@@ -179,9 +180,9 @@ class Job:
         """Return prompt tokens, max_tokens and sequences of all rows, without reading a token."""
         return rows.sizes(self._database)
 
-    def prompts(self) -> Prompts:
-        """Return the tokens of all rows; memory is that of the result."""
-        return rows.prompts(self._database)
+    def prompts(self, of_rows: npt.NDArray[np.int64] | None = None) -> Prompts:
+        """Return the tokens of all rows, or of those named; memory is that of the result."""
+        return rows.prompts(self._database, of_rows)
 
     def pending(self) -> npt.NDArray[np.bool_]:
         """Return which rows have no result, (n,)."""
@@ -197,9 +198,20 @@ class Job:
 
     # plans
 
-    def save_plan(self, record: PlanRecord, schedule: Schedule) -> int:
-        """Save a plan with its schedule and return its number; earlier schedules go."""
-        return plans.save_plan(self._database, record, schedule=schedule, now=time.time())
+    def save_plan(
+        self, record: PlanRecord, schedule: Schedule, followers: Followers | None = None
+    ) -> int:
+        """Save a plan with its schedule and return its number; earlier schedules go.
+
+        The schedule is of the rows that follow none; followers of a row with a result get it.
+        """
+        return plans.save_plan(
+            self._database,
+            record,
+            schedule=schedule,
+            new_followers=followers or no_followers(),
+            now=time.time(),
+        )
 
     def plan(self) -> PlanRecord | None:
         """Return the latest plan, without its schedule; None before the first."""
@@ -212,6 +224,24 @@ class Job:
     def place(self, row: int) -> Place | None:
         """Return where the latest plan puts a row; None when none does."""
         return plans.place(self._database, row)
+
+    # identical requests
+
+    def followers(self) -> Followers:
+        """Return the rows that get another row's result, since the latest plan."""
+        return followers.followers(self._database)
+
+    def leader(self, row: int) -> int | None:
+        """Return the row whose result a row gets; None for one that runs itself."""
+        return followers.leader(self._database, row)
+
+    def identical_rows(self) -> Followers:
+        """Return the rows that can get another row's result; reads every body, changes nothing."""
+        return followers.identical_rows(self._database)
+
+    def settled_followers(self) -> Followers:
+        """Return the rows that have another row's result."""
+        return followers.settled(self._database)
 
     # runs
 
@@ -299,7 +329,7 @@ class Job:
         return results.latest_answers(self._database)
 
     def output_tokens(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the answered rows, ascending, and the output tokens of each: (k,) and (k,)."""
+        """Return the rows that ran and were answered, ascending, and the output tokens of each."""
         return results.output_tokens(self._database)
 
     def counts(self) -> Counts:

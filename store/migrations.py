@@ -84,4 +84,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     _add_known_tokens,
     _script("retries.sql"),
     _add_supervision,
+    _script("followers.sql"),
 )

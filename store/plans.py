@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import orjson
 
+from blend.core.planning.identical import Followers
 from blend.core.schedule import Schedule
-from blend.store import blending
+from blend.store import blending, followers
 from blend.store.database import Database
 from blend.store.records import Place, PlanRecord
 from blend.store.settings import json_text
@@ -25,8 +26,18 @@ _SCHEDULE = np.dtype(
 )
 
 
-def save_plan(database: Database, record: PlanRecord, *, schedule: Schedule, now: float) -> int:
-    """Save a plan with its schedule and return its number; earlier plans lose their schedules."""
+def save_plan(
+    database: Database,
+    record: PlanRecord,
+    *,
+    schedule: Schedule,
+    new_followers: Followers,
+    now: float,
+) -> int:
+    """Save a plan with its schedule and return its number; earlier plans lose their schedules.
+
+    The schedule is of the rows that follow none; followers of a row with a result get it.
+    """
     if record.policy != schedule.policy:
         raise ValueError(f"a {record.policy} plan with a {schedule.policy} schedule")
     with database.write(durable=True, size_bytes=64 * len(schedule)) as sql:
@@ -47,6 +58,7 @@ def save_plan(database: Database, record: PlanRecord, *, schedule: Schedule, now
             " density, length_source) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             _lines(plan, schedule, record),
         )
+        followers.replace(sql, new_followers)
         sql.executemany(
             "INSERT INTO samples VALUES (?, ?, ?, ?)",
             zip(

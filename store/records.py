@@ -81,7 +81,9 @@ class Counts:
     total = answered + failed + pending + running. ``truncated`` is the part of answered that was
     cut at max_tokens; ``rejected`` counts input lines, which are not in the total.
     ``total_prompt_tokens`` are those of all rows; the other token counts are those of the results.
-    ``answered_before``: rows with an answer that a retry took back, and none since.
+    ``answered_before``: rows with an answer that a retry took back, and none since. ``copied``: the
+    rows whose result is that of an identical request, which took no tokens; ``copied_from``: the
+    rows that ran for them.
     """
 
     total: int
@@ -96,6 +98,8 @@ class Counts:
     output_tokens: int
     cached_tokens: int
     answered_before: int = 0
+    copied: int = 0
+    copied_from: int = 0
 
     @property
     def unfinished(self) -> int:

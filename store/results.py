@@ -10,6 +10,7 @@ import orjson
 
 from blend.core.completion import Completion
 from blend.store.database import Database
+from blend.store.followers import hand_on
 from blend.store.records import Counts, FailureGroup
 from blend.store.rows import count_rows
 
@@ -17,11 +18,11 @@ MESSAGE_CHARACTERS = 200
 
 STORED = (
     "row, run, attempts, status_code, finish_reason, prompt_tokens, completion_tokens,"
-    " cached_tokens, started, finished, reason, answer"
+    " cached_tokens, started, finished, reason, answer, same_as"
 )
 COMPLETION = (
     "results.row, status_code, body, finish_reason, prompt_tokens, completion_tokens,"
-    " cached_tokens, started, finished"
+    " cached_tokens, started, finished, same_as"
 )
 
 
@@ -54,11 +55,17 @@ def start_rows(database: Database, run: int, rows: Iterable[int]) -> None:
 
 
 def record(database: Database, run: int, completions: Sequence[Completion], *, now: float) -> None:
-    """Save *completions* durably in one transaction; of two results for a row the first stays."""
+    """Save *completions* durably in one transaction, also as the results of rows that follow.
+
+    Of two results for a row the first stays.
+    """
     size_bytes = sum(len(c.body) for c in completions)
     with database.write(durable=True, size_bytes=size_bytes) as sql:
+        followed = _first(sql, "EXISTS (SELECT 1 FROM followers)")
         for completion in completions:
             _record_one(sql, run, completion)
+            if followed:
+                hand_on(sql, "leader = ?", int(completion.row))
         sql.execute("UPDATE runs SET heartbeat = ? WHERE run = ?", (now, run))
 
 
@@ -135,10 +142,14 @@ def latest_answers(database: Database) -> Iterator[tuple[str, Completion, bool]]
 
 
 def output_tokens(database: Database) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the answered rows, ascending, and the output tokens of each: (k,) and (k,)."""
+    """Return the rows answered by a run of their own, ascending, and the output tokens of each.
+
+    (k,) and (k,).
+    """
     with database.read() as sql:
         found = sql.execute(
-            "SELECT row, completion_tokens FROM results WHERE status_code = 200 ORDER BY row"
+            "SELECT row, completion_tokens FROM results"
+            " WHERE status_code = 200 AND same_as IS NULL ORDER BY row"
         ).fetchall()
     columns = np.array(found, np.int64).reshape(-1, 2)
     return columns[:, 0], columns[:, 1]
@@ -149,9 +160,10 @@ def counts(database: Database) -> Counts:
     with database.read() as sql:
         total = count_rows(sql)
         total_prompt_tokens = _first(sql, "total(prompt_tokens) FROM requests")
-        done, failed, truncated, prompt_tokens, output_tokens, cached_tokens = sql.execute(
+        done, failed, truncated, copied, sources, *tokens = sql.execute(
             "SELECT count(*), total(status_code <> 200),"
             " total(status_code = 200 AND finish_reason = 'length'),"
+            " count(same_as), count(DISTINCT same_as),"
             " total(prompt_tokens), total(completion_tokens), total(cached_tokens) FROM results"
         ).fetchone()
         running = _first(sql, "count(*) FROM attempts WHERE running_in IS NOT NULL")
@@ -170,10 +182,12 @@ def counts(database: Database) -> Counts:
         truncated=int(truncated),
         rejected=rejected,
         total_prompt_tokens=int(total_prompt_tokens),
-        prompt_tokens=int(prompt_tokens),
-        output_tokens=int(output_tokens),
-        cached_tokens=int(cached_tokens),
+        prompt_tokens=int(tokens[0]),
+        output_tokens=int(tokens[1]),
+        cached_tokens=int(tokens[2]),
         answered_before=answered_before,
+        copied=copied,
+        copied_from=sources,
     )
 
 
@@ -202,7 +216,7 @@ def _record_one(sql: sqlite3.Connection, run: int, completion: Completion) -> No
         return
     answer = sql.execute("INSERT INTO answers (body) VALUES (?)", (completion.body,)).lastrowid
     sql.execute(
-        f"INSERT INTO results ({STORED}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO results ({STORED}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)",
         (
             row,
             run,

@@ -46,7 +46,7 @@ def retry(
     max_tokens: npt.NDArray[np.int64] | None,
     now: float,
 ) -> int:
-    """Take the results of *rows* back, all or none, and return how many there were.
+    """Take the results of *rows* and of what is identical back, all or none; say how many.
 
     They move to ``earlier_results``, and the attempts go on counting. ``max_tokens``: the limit
     that each row runs with from now on.
@@ -55,6 +55,9 @@ def retry(
         sql.execute("CREATE TEMP TABLE IF NOT EXISTS chosen (row INTEGER PRIMARY KEY)")
         sql.execute("DELETE FROM chosen")
         sql.executemany("INSERT INTO chosen VALUES (?)", ((row,) for row in rows.tolist()))
+        # Identical requests go together: the one that runs brings the results of the others.
+        sql.execute("INSERT OR IGNORE INTO chosen SELECT leader FROM followers WHERE row IN chosen")
+        sql.execute("INSERT OR IGNORE INTO chosen SELECT row FROM followers WHERE leader IN chosen")
         number = sql.execute(
             "INSERT INTO retries (created, asked) VALUES (?, ?)", (now, asked)
         ).lastrowid

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -71,18 +72,24 @@ def sizes(database: Database) -> Sizes:
         return _sizes(sql)
 
 
-def prompts(database: Database) -> Prompts:
-    """Return the tokens of all rows; memory is that of the result."""
+def prompts(database: Database, rows: npt.NDArray[np.int64] | None) -> Prompts:
+    """Return the tokens of all rows, or of those named, ascending; memory is that of the result."""
     with database.read() as sql:
-        measured = _sizes(sql)
+        measured, known = _sizes(sql), _known_tokens(sql)
+        if rows is not None and len(rows) == len(known):
+            rows = None
+        if rows is not None:
+            measured = Sizes(*(getattr(measured, one.name)[rows] for one in fields(Sizes)))
+            known = known[rows]
         starts = np.zeros(len(measured.prompt_tokens) + 1, np.int64)
         np.cumsum(measured.prompt_tokens, out=starts[1:])
         return Prompts(
-            _tokens(sql, int(starts[-1])),
+            _tokens(sql, int(starts[-1]), rows),
             starts,
             measured.max_tokens,
             measured.sequences,
-            _known_tokens(sql),
+            known,
+            rows,
         )
 
 
@@ -115,12 +122,18 @@ def _known_tokens(sql: sqlite3.Connection) -> npt.NDArray[np.float64]:
     return np.fromiter((np.nan if k is None else k for (k,) in sql.execute(query)), np.float64)
 
 
-def _tokens(sql: sqlite3.Connection, count: int) -> npt.NDArray[np.uint32]:
+def _tokens(
+    sql: sqlite3.Connection, count: int, rows: npt.NDArray[np.int64] | None
+) -> npt.NDArray[np.uint32]:
     tokens = np.empty(count, np.uint32)
     filled = 0
-    cursor = sql.execute("SELECT tokens FROM prompts ORDER BY row")
+    wanted = np.ones(count_rows(sql), np.bool_)
+    if rows is not None:
+        wanted[:] = False
+        wanted[rows] = True
+    cursor = sql.execute("SELECT row, tokens FROM prompts ORDER BY row")
     while chunk := cursor.fetchmany(ROWS_A_FETCH):
-        joined = np.frombuffer(b"".join(blob for (blob,) in chunk), "<u4")
+        joined = np.frombuffer(b"".join(blob for row, blob in chunk if wanted[row]), "<u4")
         tokens[filled : filled + len(joined)] = joined
         filled += len(joined)
     return tokens

@@ -30,6 +30,7 @@ def document(job: Job, custom_id: str) -> dict[str, object]:
     row = _row(job, custom_id)
     request, place, result = job.request(row), job.place(row), job.result(row)
     source, line = job.origin(row)
+    leader = job.leader(row)
     return {
         "custom_id": custom_id,
         "row": row,
@@ -42,6 +43,7 @@ def document(job: Job, custom_id: str) -> dict[str, object]:
         "max_tokens_raised": job.raised_limit(row) is not None,
         "sequences": request.sequences,
         "place": _place(place) if place else None,
+        "follows": job.custom_ids([leader])[0] if leader is not None else None,
         "attempts": job.attempts(row),
         "result": _result(result) if result else None,
         "earlier_results": [_result(earlier) for earlier in job.earlier_results(row)],
@@ -86,6 +88,10 @@ def draw(job: Job, custom_id: str) -> None:
         f"{request.endpoint}, {counted(len(request.prompt))} prompt tokens, "
         f"at most {counted(request.max_tokens)} output tokens{raised}{sequences}"
     )
+    leader = job.leader(row)
+    if leader is not None:
+        name = inert(job.custom_ids([leader])[0])
+        out.print(f"identical to {name}, which runs for both")
     if place:
         out.print(_why(place, len(request.prompt)))
     if earlier := job.earlier_results(row):

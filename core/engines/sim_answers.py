@@ -14,6 +14,7 @@ import orjson
 
 from blend.core.completion import Completion
 from blend.core.engines import Capacity
+from blend.core.input.identity import request_digest
 from blend.core.input.known import known_tokens
 from blend.core.request import Request
 
@@ -23,12 +24,14 @@ MODEL = "blend-sim"
 def hashed_length(request: Request) -> int:
     """Return output tokens: those that the request says, or what its custom_id makes of max_tokens.
 
-    Over many ids: exponential with a mean of a third of max_tokens, cut at max_tokens.
+    Over many ids: exponential with a mean of a third of max_tokens, cut at max_tokens. Identical
+    requests whose answers chance does not decide get the same.
     """
     known = known_tokens(orjson.loads(request.body), max_tokens=request.max_tokens)
     if known is not None:
         return known
-    digest = blake2b(request.custom_id.encode(), digest_size=8).digest()
+    identity = request_digest(request.endpoint, request.body) or request.custom_id.encode()
+    digest = blake2b(identity, digest_size=8).digest()
     uniform = int.from_bytes(digest) / 2**64
     tokens = 1 + int(-math.log1p(-min(uniform, 0.9999)) * request.max_tokens / 3)
     return min(tokens, request.max_tokens)

@@ -5,7 +5,7 @@ one octave whose samples do not differ are joined, and those with hardly a sampl
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -66,6 +66,12 @@ class Blending:
     mode: Mode
     caution: float = 2.0
     reserved: bool = True
+
+    def renumbered(self, rows: npt.NDArray[np.int64], *, total: int) -> "Blending":
+        """Return the same of *rows* of a job of *total*; of its other rows nothing is known."""
+        label, known = np.zeros(total, np.int32), np.zeros(total)
+        label[rows], known[rows] = self.classes.label, self.classes.known
+        return replace(self, classes=replace(self.classes, label=label, known=known))
 
 
 def find_classes(
