@@ -51,7 +51,15 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Engine]:
         model = model_of(job)
         name = arguments.get("served-model-name") or model
         engine = VllmEngine.start(
-            EngineSettings(model, name, log_path(job.path), arguments, options.seed)
+            EngineSettings(
+                model,
+                name,
+                log_path(job.path),
+                arguments,
+                options.seed,
+                pacing="step budget" if options.pacing == "step-budget" else "none",
+                seeded=job.any_body_has("seed"),
+            )
         )
     try:
         if options.name == "vllm":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blend.cli.api import RunContext, run_rows
-from blend.cli.console import err
+from blend.cli.console import err, inert
 from blend.cli.engine import log_path, opened_engine
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
 from blend.cli.options import EngineOptions
@@ -76,6 +76,8 @@ def run_watched(
     if not len(schedule) or not _await_engine(session):
         return None
     job, engine, interrupt = session.job, session.engine, session.interrupt
+    if purpose == "execute":
+        _say_if_unpaced(session)
     work = np.zeros(len(job))
     work[schedule.order] = schedule.uncached_tokens + OUTPUT_TOKEN_WORK * schedule.expected_tokens
     progress = RunProgress(
@@ -108,3 +110,12 @@ def _await_engine(session: Session) -> bool:
         if interrupt.asked:
             return False
     return not interrupt.asked
+
+
+def _say_if_unpaced(session: Session) -> None:
+    """Tell a person who wants the engine to keep the pace that it does not."""
+    if session.options.pacing != "step-budget" or session.engine.capacity.pacing == "step budget":
+        return
+    log = log_path(session.job.path)
+    why = f", its log says why: `{inert(str(log))}`" if session.options.name == "vllm" else ""
+    err.print(f"the engine sets no budget for each step{why}; the pace is kept by a gate before it")

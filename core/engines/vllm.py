@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
-from blend.core.engines import Aborted, Capacity, EngineDiedError, StepReport, total
+from blend.core.engines import Aborted, Capacity, EngineDiedError, Pacing, StepReport, total
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import (
     Abort,
@@ -31,8 +31,11 @@ from blend.core.engines.vllm_messages import (
     Start,
     Work,
 )
+from blend.core.engines.vllm_pace import PACE_VARIABLE, SharedPace
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.request import Request
+
+PACE_FILE = "pace"
 
 _LEAVE_S = 2.0
 _GROUP_LEAVE_S = 0.5
@@ -44,7 +47,8 @@ class EngineSettings:
 
     ``arguments`` are in vLLM's own flag names (``max-model-len``, ``kv_cache_memory_bytes``), None
     for a flag without value; what is not named has blend's defaults, then vLLM's. The output of
-    vLLM is appended to ``log_path``.
+    vLLM is appended to ``log_path``. The engine keeps a pace when ``pacing`` asks for it and it
+    can; ``seeded`` says whether any request may have a seed of its own, which on a CPU it cannot.
     """
 
     model: str
@@ -52,6 +56,8 @@ class EngineSettings:
     log_path: Path
     arguments: Mapping[str, str | None] = field(default_factory=dict)
     seed: int | None = None
+    pacing: Pacing = "none"
+    seeded: bool = True
 
 
 class VllmEngine:
@@ -64,6 +70,7 @@ class VllmEngine:
         self._pipe = pipe
         self._log = log
         self._scratch = scratch
+        self._pace = SharedPace.create(scratch / PACE_FILE)
         self._ready: Ready | None = None
         self._submitted = 0
         self._ended = False
@@ -95,6 +102,8 @@ class VllmEngine:
                 settings.served_model_name,
                 tuple(settings.arguments.items()),
                 settings.seed,
+                settings.pacing,
+                settings.seeded,
             )
         )
         return engine
@@ -129,7 +138,8 @@ class VllmEngine:
         self._send(Work(request.row, request.endpoint, request.body, request.sequences))
 
     def pace(self, prefill_tokens: int | None) -> None:
-        """Do nothing: vLLM sets the budget of a step once, at its start."""
+        """Compute at most so many prompt tokens a step, if the capacity names that pacing."""
+        self._pace.prefill_tokens = prefill_tokens
 
     def step(self) -> StepReport:
         """Block until something moved, and say what; EngineDiedError when the engine is gone."""
@@ -251,4 +261,5 @@ def _environment(
     if Path(settings.model).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     # A killed engine cannot remove its sockets and rendezvous files.
-    return defaults | dict(inherited) | {"TMPDIR": str(scratch)}
+    ours = {"TMPDIR": str(scratch), PACE_VARIABLE: str(scratch / PACE_FILE)}
+    return defaults | dict(inherited) | ours
