@@ -65,7 +65,9 @@ def _start(job: Job, options: EngineOptions) -> Engine:
             log_path(job.path),
             arguments,
             options.seed,
-            options.tolerance.stall_s,
+            stall_s=options.tolerance.stall_s,
+            pacing="step budget" if options.pacing == "step-budget" else "none",
+            seeded=job.any_body_has("seed"),
         )
     )
 

@@ -12,6 +12,7 @@ import typer
 from blend.core.errors import BlendError
 
 EngineName = Literal["vllm", "openai", "sim"]
+PacingName = Literal["step-budget", "gate", "none"]
 Command = Callable[..., None]
 
 JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file.")]
@@ -42,13 +43,15 @@ TOLERANCE = Tolerance()
 class EngineOptions:
     """Which engine runs the job, and its arguments under vLLM's names (None: a bare flag).
 
-    ``seed`` is that of the engine and of everything else that is drawn. The arguments are stored
-    with every run; the API key stands apart, and is not.
+    ``seed`` is that of the engine and of everything else that is drawn. ``pacing`` is None where
+    the plan may choose. The arguments are stored with every run; the API key stands apart, and is
+    not.
     """
 
     name: EngineName
     arguments: Mapping[str, str | None]
     seed: int
+    pacing: PacingName | None = None
     api_key: str | None = field(default=None, repr=False)
     tolerance: Tolerance = TOLERANCE
 
@@ -94,6 +97,13 @@ def engine_options(
         int | None, typer.Option(min=1, help="Tokens in one step at most.")
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="Data type of the weights.")] = None,
+    pacing: Annotated[
+        PacingName | None,
+        typer.Option(
+            help="What keeps the pace of prefill: the budget of each step, a gate before the "
+            "engine, or none; the gate if absent."
+        ),
+    ] = None,
     engine_arg: Annotated[
         list[str] | None,
         typer.Option(
@@ -150,7 +160,7 @@ def engine_options(
     given |= dict(_argument(text) for text in engine_arg or [])
     key = given.pop("api-key", None) or api_key
     tolerance = Tolerance(max_rebuilds, give_up_after, stall_timeout or TOLERANCE.stall_s)
-    return EngineOptions(engine, given, seed, key and key.strip(), tolerance)
+    return EngineOptions(engine, given, seed, pacing, key and key.strip(), tolerance)
 
 
 def _argument(text: str) -> tuple[str, str | None]:

@@ -83,6 +83,8 @@ def run_watched(
     if not len(schedule) or not _await_engine(session):
         return None
     job, options, interrupt = session.job, session.options, session.interrupt
+    if purpose == "execute":
+        _say_if_unpaced(session)
     work = np.zeros(len(job))
     work[schedule.order] = schedule.uncached_tokens + OUTPUT_TOKEN_WORK * schedule.expected_tokens
     followed = job.followers().counts(len(job))
@@ -136,3 +138,12 @@ def _await_engine(session: Session) -> bool:
         if interrupt.asked:
             return False
     return not interrupt.asked
+
+
+def _say_if_unpaced(session: Session) -> None:
+    """Tell a person who wants the engine to keep the pace that it does not."""
+    if session.options.pacing != "step-budget" or session.engine.capacity.pacing == "step budget":
+        return
+    log = log_path(session.job.path)
+    why = f", its log says why: `{inert(str(log))}`" if session.options.name == "vllm" else ""
+    err.print(f"the engine sets no budget for each step{why}; the pace is kept by a gate before it")

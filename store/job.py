@@ -176,6 +176,10 @@ class Job:
         """Return the custom_id of each row, in the order asked."""
         return rows.custom_ids(self._database, of_rows)
 
+    def any_body_has(self, field: str) -> bool:
+        """Return whether any request body has a field of that name; reads all of them at worst."""
+        return rows.any_body_has(self._database, field)
+
     def sizes(self) -> Sizes:
         """Return prompt tokens, max_tokens and sequences of all rows, without reading a token."""
         return rows.sizes(self._database)

@@ -50,6 +50,14 @@ def find(database: Database, custom_id: str) -> int | None:
     return found[0] if found else None
 
 
+def any_body_has(database: Database, field: str) -> bool:
+    """Return whether any request body has a field of that name, at whatever depth."""
+    key = f'"{field}"'.encode()
+    with database.read() as sql:
+        found = sql.execute("SELECT EXISTS (SELECT 1 FROM bodies WHERE instr(body, ?))", (key,))
+        return bool(found.fetchone()[0])
+
+
 def origin(database: Database, row: int) -> tuple[str, int]:
     """Return path and line that *row* came from."""
     with database.read() as sql:

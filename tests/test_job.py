@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,18 @@ def test_rows_come_back_as_they_were_appended(
         assert job.find_ids([r.custom_id for r in rows] + [" absent "]) == {
             r.custom_id: ("a.jsonl", r.line) for r in rows if r.custom_id != " absent "
         }
+
+
+def test_a_job_knows_whether_any_body_has_a_field(tmp_path: Path) -> None:
+    bodies = [b'{"seed": 1}', b'{"prompt": "the seed"}', b'{"prompt": "\\"seed\\": 1"}']
+    found = []
+    for number, body in enumerate(bodies):
+        with filled_job(tmp_path / f"{number}.db", rows=3) as job:
+            source = job.open_source("b.jsonl", size=1, digest="e")
+            job.append(source, [replace(new_row(7), body=body)], [], offset=1, line=1)
+            found.append(job.any_body_has("seed"))
+
+    assert found == [True, False, False]
 
 
 def test_settings_and_blobs_come_back_and_replace_each_other(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ No model runs: vLLM's scheduler is given made-up tokens for what it schedules, a
 compared step by step.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from blend.core.engines import Capacity
 from blend.core.engines.sim import SimEngine
 from tests.small_jobs import request, step_s
+from tests.vllm_scheduler import complete, quiet_vllm, schedule, vllm_request, vllm_scheduler
 
 pytestmark = [
     pytest.mark.vllm,
@@ -92,21 +92,18 @@ def simulated(jobs: list[Arrival], capacity: Capacity) -> Iterator[Moment]:
 
 
 def real(jobs: list[Arrival], capacity: Capacity, model: Path) -> Iterator[Moment]:
-    from vllm.sampling_params import SamplingParams
-    from vllm.utils.hashing import sha256
-    from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-    from vllm.v1.request import Request
-
-    init_none_hash(sha256)
-    hasher = get_request_block_hasher(BLOCK_TOKENS, sha256)
     scheduler = vllm_scheduler(capacity, model)
     rng = np.random.default_rng(0)
     for step in range(10**6):
         for row, job in enumerate(jobs):
             if job.step == step:
-                params = SamplingParams(max_tokens=job.output_tokens, ignore_eos=True)
                 scheduler.add_request(
-                    Request(str(row), job.prompt.tolist(), params, None, block_hasher=hasher)
+                    vllm_request(
+                        row,
+                        job.prompt.tolist(),
+                        output_tokens=job.output_tokens,
+                        block_tokens=BLOCK_TOKENS,
+                    )
                 )
         if scheduler.has_unfinished_requests():
             yield real_step(scheduler, rng)
@@ -115,25 +112,14 @@ def real(jobs: list[Arrival], capacity: Capacity, model: Path) -> Iterator[Momen
 
 
 def real_step(scheduler: Any, rng: np.random.Generator) -> Moment:
-    from vllm.v1.outputs import ModelRunnerOutput
-
-    scheduled = scheduler.schedule()
-    ids = list(scheduled.num_scheduled_tokens)
-    complete = [
-        scheduler.requests[i].num_computed_tokens >= scheduler.requests[i].num_tokens for i in ids
-    ]
-    output = ModelRunnerOutput(
-        req_ids=ids,
-        req_id_to_index={request_id: index for index, request_id in enumerate(ids)},
-        sampled_token_ids=[[int(rng.integers(5, 400))] if done else [] for done in complete],
-    )
+    scheduled = schedule(scheduler)
+    outputs = complete(scheduler, scheduled, rng)
     pool = scheduler.kv_cache_manager.block_pool
-    outputs = scheduler.update_from_output(scheduled, output)
     stats = next(iter(outputs.values())).scheduler_stats
     return Moment(
-        sum(scheduled.num_scheduled_tokens.values()),
+        sum(scheduled.output.num_scheduled_tokens.values()),
         stats.prefix_cache_stats.hits,
-        len(scheduled.preempted_req_ids or ()),
+        len(scheduled.output.preempted_req_ids or ()),
         len(scheduler.running),
         len(scheduler.waiting),
         # One block is vLLM's placeholder.
@@ -147,54 +133,9 @@ def real_step(scheduler: Any, rng: np.random.Generator) -> Moment:
     )
 
 
-def vllm_scheduler(capacity: Capacity, model: Path) -> Any:
-    import torch
-    from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
-    from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-    from vllm.v1.structured_output import StructuredOutputManager
-
-    config = VllmConfig(
-        model_config=ModelConfig(model=str(model), dtype="float32", max_model_len=CONTEXT_TOKENS),
-        scheduler_config=SchedulerConfig(
-            max_num_seqs=capacity.max_sequences,
-            # A step has room for more than it is given.
-            max_num_batched_tokens=2 * capacity.step_tokens,
-            max_num_scheduled_tokens=capacity.step_tokens,
-            long_prefill_token_threshold=capacity.prefill_threshold,
-            max_model_len=CONTEXT_TOKENS,
-            enable_chunked_prefill=True,
-            is_encoder_decoder=False,
-        ),
-        cache_config=CacheConfig(block_size=BLOCK_TOKENS, enable_prefix_caching=True),
-    )
-    blocks = capacity.kv_tokens // BLOCK_TOKENS + 1
-    config.cache_config.num_gpu_blocks = blocks
-    attention = FullAttentionSpec(
-        block_size=BLOCK_TOKENS, num_kv_heads=1, head_size=1, dtype=torch.float32
-    )
-    return Scheduler(
-        vllm_config=config,
-        kv_cache_config=KVCacheConfig(
-            num_blocks=blocks,
-            kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer"], attention)],
-        ),
-        block_size=BLOCK_TOKENS,
-        log_stats=True,
-        structured_output_manager=StructuredOutputManager(config),
-    )
-
-
 @pytest.fixture(scope="module", autouse=True)
-def quiet_vllm() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_LOGGING_LEVEL": "ERROR",
-            "HF_HUB_OFFLINE": "1",
-        }.items():
-            patch.setenv(name, os.environ.get(name, value))
+def quiet() -> Iterator[None]:
+    with quiet_vllm():
         yield
 
 

@@ -18,7 +18,15 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
-from blend.core.engines import Aborted, Capacity, EngineDiedError, StepReport, silence, total
+from blend.core.engines import (
+    Aborted,
+    Capacity,
+    EngineDiedError,
+    Pacing,
+    StepReport,
+    silence,
+    total,
+)
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import (
     Abort,
@@ -31,11 +39,13 @@ from blend.core.engines.vllm_messages import (
     Start,
     Work,
 )
+from blend.core.engines.vllm_pace import PACE_VARIABLE, SharedPace
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.request import Request
 
 SILENT_S = 1.0
 """After so long without a word of the engine, a step reports that there was none."""
+PACE_FILE = "pace"
 
 _LEAVE_S = 2.0
 _GROUP_LEAVE_S = 0.5
@@ -48,7 +58,9 @@ class EngineSettings:
     ``arguments`` are in vLLM's own flag names (``max-model-len``, ``kv_cache_memory_bytes``), None
     for a flag without value; what is not named has blend's defaults, then vLLM's. The output of
     vLLM is appended to ``log_path``. With requests inside that nothing comes of for ``stall_s``
-    seconds, it counts as hung; a first step may compile for minutes.
+    seconds, it counts as hung; a first step may compile for minutes. The engine keeps a pace when
+    ``pacing`` asks for it and it can; ``seeded`` says whether any request may have a seed of its
+    own, which on a CPU it cannot.
     """
 
     model: str
@@ -57,6 +69,8 @@ class EngineSettings:
     arguments: Mapping[str, str | None] = field(default_factory=dict)
     seed: int | None = None
     stall_s: float = 600.0
+    pacing: Pacing = "none"
+    seeded: bool = True
 
 
 class VllmEngine:
@@ -75,6 +89,7 @@ class VllmEngine:
         self._pipe = pipe
         self._log = log
         self._scratch = scratch
+        self._pace = SharedPace.create(scratch / PACE_FILE)
         self._ready: Ready | None = None
         self._stall_s = stall_s
         self._submitted = 0
@@ -110,6 +125,8 @@ class VllmEngine:
                 settings.served_model_name,
                 tuple(settings.arguments.items()),
                 settings.seed,
+                settings.pacing,
+                settings.seeded,
             )
         )
         return engine
@@ -147,7 +164,8 @@ class VllmEngine:
         self._send(Work(request.row, request.endpoint, request.body, request.sequences))
 
     def pace(self, prefill_tokens: int | None) -> None:
-        """Do nothing: vLLM sets the budget of a step once, at its start."""
+        """Compute at most so many prompt tokens a step, if the capacity names that pacing."""
+        self._pace.prefill_tokens = prefill_tokens
 
     def step(self) -> StepReport:
         """Wait until something moved, for a second at most, and say what.
@@ -311,4 +329,5 @@ def _environment(
     if Path(settings.model).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     # A killed engine cannot remove its sockets and rendezvous files.
-    return defaults | dict(inherited) | {"TMPDIR": str(scratch)}
+    ours = {"TMPDIR": str(scratch), PACE_VARIABLE: str(scratch / PACE_FILE)}
+    return defaults | dict(inherited) | ours

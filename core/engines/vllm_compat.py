@@ -6,13 +6,16 @@ field of a request means what it means to `vllm serve`.
 """
 
 import json
+import os
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from blend.core.engines import Capacity
+from blend.core.engines.vllm_pace import PACE_VARIABLE, SharedPace
 from blend.core.request import Endpoint
 
 # vLLM's objects. Its annotations change as freely as its module paths.
@@ -180,12 +183,18 @@ async def open_endpoints(engine: Engine, args: Namespace) -> dict[Endpoint, Hand
 def capacity(engine: Engine) -> Capacity:
     """Return what *engine* can hold; one block of its cache is never handed out."""
     config = engine.vllm_config
+    scheduler = config.scheduler_config
+    step_tokens = getattr(scheduler, "max_num_scheduled_tokens", None)
     return Capacity(
         kv_tokens=(config.cache_config.num_gpu_blocks - 1) * config.cache_config.block_size,
-        max_sequences=config.scheduler_config.max_num_seqs,
-        step_tokens=config.scheduler_config.max_num_batched_tokens,
+        max_sequences=scheduler.max_num_seqs,
+        step_tokens=min(
+            step_tokens or scheduler.max_num_batched_tokens, scheduler.max_num_batched_tokens
+        ),
         context_tokens=config.model_config.max_model_len,
         block_tokens=config.cache_config.block_size,
+        prefill_threshold=scheduler.long_prefill_token_threshold,
+        pacing="step budget" if SharedPace(Path(os.environ[PACE_VARIABLE])).kept else "none",
     )
 
 

@@ -7,18 +7,23 @@ when its engine is gone.
 
 from dataclasses import dataclass
 
-from blend.core.engines import Capacity, StepReport
+from blend.core.engines import Capacity, Pacing, StepReport
 from blend.core.request import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The engine to build; arguments in vLLM's own flag names, without dashes before them."""
+    """The engine to build; arguments in vLLM's own flag names, without dashes before them.
+
+    ``pacing`` is what is wanted of it; ``seeded`` when a request may have a seed of its own.
+    """
 
     model: str
     served_model_name: str
     arguments: tuple[tuple[str, str | None], ...]
     seed: int | None
+    pacing: Pacing = "none"
+    seeded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
