@@ -1,11 +1,15 @@
 """Fixtures that several test files share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from blend.core.engines.vllm import VllmEngine
+from tests.tiny_engine import settings
 from tests.tiny_model import tiny_model
+from tests.vllm_reference import vllm_serve
 
 # A busy machine is no counterexample.
 settings.register_profile("any speed", deadline=None)
@@ -22,3 +26,24 @@ def tiny_tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder that vLLM can load."""
     return tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the output of `engine` goes."""
+    return tmp_path_factory.mktemp("engine") / "engine.log"
+
+
+@pytest.fixture(scope="session")
+def engine(tiny_model_dir: Path, log_path: Path) -> Iterator[VllmEngine]:
+    """One engine for all tests that leave it alive."""
+    engine = VllmEngine.start(settings(tiny_model_dir, log_path))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def server(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of one `vllm serve` for all tests that leave it alive."""
+    with vllm_serve(tiny_model_dir, tmp_path_factory.mktemp("serve") / "log") as (url, _):
+        yield url

@@ -40,6 +40,16 @@ def completion(**fields: Any) -> str:
     return json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": body})
 
 
+def response(**fields: Any) -> str:
+    body = {"model": "m", "input": "hi"} | fields
+    return json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/responses", "body": body})
+
+
+def embedding(**fields: Any) -> str:
+    body = {"model": "m", "input": "hi"} | fields
+    return json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": body})
+
+
 def outer(**members: Any) -> str:
     line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}
     return json.dumps(line | members)

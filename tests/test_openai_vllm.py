@@ -2,11 +2,8 @@
 
 import os
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,71 +15,13 @@ from blend.core.engines.openai_messages import ServerSettings
 from blend.core.engines.openai_retry import Patience
 from blend.store.job import Job
 from tests.batch_files import mixed, read_lines, write_requests
-from tests.faulty_server import KEY
 from tests.tiny_engine import CHAT, CONTEXT, TEXT, chat, request, text, wait_until
+from tests.vllm_reference import KEY, vllm_serve
 
 pytestmark = pytest.mark.vllm
 
 CACHE_TOKENS = (64 << 20) // 2048 - 32
 PATIENCE = Patience(start_s=240, outage_s=1.0, first_s=0.05)
-
-# Dies with the test, whichever way that ends.
-SERVE = f"""
-import runpy
-from blend.core.engines.lifeline import tie_to_parent
-if __name__ == "__main__":
-    tie_to_parent({os.getpid()})
-    runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")
-"""
-
-
-@contextmanager
-def vllm_serve(model: Path, log_path: Path) -> Iterator[tuple[str, int]]:
-    """Start the server, which takes a minute to come up, and yield its address and its group."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    flags = {
-        "model": model,
-        "served-model-name": "tiny",
-        "host": "127.0.0.1",
-        "port": port,
-        "api-key": KEY,
-        "max-model-len": CONTEXT,
-        "max-num-seqs": 16,
-        "dtype": "float32",
-        "block-size": 32,
-        "gpu-memory-utilization": 0.1,
-        "kv-cache-memory-bytes": 64 << 20,
-    }
-    words = [f"--{name}={value}" for name, value in flags.items()]
-    with log_path.open("wb") as output:
-        server = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                SERVE,
-                *words,
-                "--enforce-eager",
-                "--enable-prompt-tokens-details",
-            ],
-            stdout=output,
-            stderr=output,
-            env=os.environ | {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"},
-            start_new_session=True,
-        )
-    try:
-        yield f"http://127.0.0.1:{port}", server.pid
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-@pytest.fixture(scope="module")
-def server(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with vllm_serve(tiny_model_dir, tmp_path_factory.mktemp("serve") / "log") as (url, _):
-        yield url
 
 
 @contextmanager

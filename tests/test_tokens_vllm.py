@@ -12,7 +12,7 @@ from blend.core.rendering.template import reads_parts
 from blend.core.rendering.tokenizer import load_tokenizer
 from blend.core.rendering.tokens import Rendered, render
 from tests.chat_models import with_template
-from tests.request_lines import accepted, chat, completion
+from tests.request_lines import accepted, chat, completion, response
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 
@@ -20,6 +20,14 @@ pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 SHOW = (
     "{{ messages | tojson }}{{ messages[-1].content if messages[-1].content is string }}"
     "{{ tools | tojson }}{{ [documents | default('-'), reasoning_effort | default('-'), "
+    "enable_thinking | default('-'), add_generation_prompt, style | default('-')] | tojson }}"
+)
+# As templates read a past call; the order of its members is not that of a chat.
+READ = (
+    "{% for m in messages %}{{ [m.role, m.content, m.reasoning | default('-'), "
+    "m.tool_call_id | default('-')] | tojson }}"
+    "{% for c in m.tool_calls %}{{ [c.id, c.function.name, c.function.arguments] | tojson }}"
+    "{% endfor %}{% endfor %}{{ tools | tojson }}{{ [reasoning_effort | default('-'), "
     "enable_thinking | default('-'), add_generation_prompt, style | default('-')] | tojson }}"
 )
 LOOP = "{% for m in messages %}{% for part in m.content %}{% endfor %}{% endfor %}"
@@ -115,6 +123,60 @@ BODIES: list[dict[str, Any]] = [
     {"prompt": "one <|im_end|>", "add_special_tokens": False},
 ]
 
+RESPONSES: list[dict[str, Any]] = [
+    {"input": "hi"},
+    {"input": "hi", "instructions": "be kind", "reasoning": {"effort": "high"}},
+    {
+        "input": [
+            {"role": "developer", "content": "d"},
+            {"role": "user", "content": [{"type": "input_text", "text": "a"}]},
+            {"type": "message", "role": "assistant", "content": "b"},
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "c"}],
+            },
+            USER,
+        ]
+    },
+    {
+        "input": [
+            USER,
+            {"type": "reasoning", "summary": [], "content": [], "id": "rs_1"},
+            {
+                "type": "reasoning",
+                "id": "rs_2",
+                "summary": [],
+                "content": [{"type": "reasoning_text", "text": "thought"}],
+            },
+            {"type": "function_call", "call_id": "1", "name": "f", "arguments": '{"b": 1}'},
+            {"type": "function_call", "call_id": "2", "name": "g", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "1", "output": "r"},
+            {"type": "function_call_output", "call_id": "2", "output": "s"},
+            {"role": "assistant", "content": "done"},
+            USER,
+        ],
+        "tools": [
+            {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True},
+            {"type": "function", "name": "g", "description": "d", "parameters": {}},
+            {"type": "web_search_preview"},
+        ],
+    },
+    {
+        "input": [
+            USER,
+            {
+                "type": "message",
+                "role": "assistant",
+                "status": "incomplete",
+                "content": [{"type": "output_text", "text": "begin "}],
+            },
+        ],
+        "chat_template_kwargs": {"style": "s"},
+    },
+    {"input": "one two three", "truncation": "auto", "max_output_tokens": 5},
+]
+
 VllmIds = Callable[[dict[str, Any]], list[list[int]]]
 
 
@@ -125,6 +187,7 @@ def vllm_ids() -> Callable[[Path], VllmIds]:
     from vllm.config import ModelConfig, VllmConfig
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+    from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
     from vllm.renderers.online_renderer import OnlineRenderer
     from vllm.renderers.registry import renderer_from_config
 
@@ -142,7 +205,10 @@ def vllm_ids() -> Callable[[Path], VllmIds]:
 
         def ids(body: dict[str, Any]) -> list[list[int]]:
             body = json.loads(json.dumps(body))
-            if "messages" in body:
+            if "input" in body:
+                rendered = asyncio.run(renderer.render_responses(ResponsesRequest(**body)))
+                inputs = [rendered.engine_input]
+            elif "messages" in body:
                 _, inputs = asyncio.run(renderer.render_chat(ChatCompletionRequest(**body)))
             else:
                 inputs = asyncio.run(renderer.render_completion(CompletionRequest(**body)))
@@ -166,13 +232,35 @@ def test_every_body_has_the_ids_of_vllms_own_rendering(
     expected = vllm_ids(folder)
     tokenizer = load_tokenizer(str(folder))
     for body in BODIES:
-        line = chat(**body) if "messages" in body else completion(**body)
-        [result] = render(tokenizer, [accepted(line)])
+        [result] = render(tokenizer, [accepted(line_of(body))])
         prompts = expected(body)
 
         assert isinstance(result, Rendered), (body, result)
         assert result.tokens.tolist() == [token for ids in prompts for token in ids], body
         assert list(result.lengths) == list(map(len, prompts)), body
+
+
+@pytest.mark.parametrize("template", [READ, LOOP + READ], ids=["strings", "parts"])
+def test_every_response_has_the_ids_of_vllms_own_rendering(
+    template: str,
+    vllm_ids: Callable[[Path], VllmIds],
+    tiny_tokenizer_dir: Path,
+    tmp_path: Path,
+) -> None:
+    folder = with_template(tiny_tokenizer_dir, tmp_path / "m", template)
+    expected = vllm_ids(folder)
+    tokenizer = load_tokenizer(str(folder))
+    for body in RESPONSES:
+        [result] = render(tokenizer, [accepted(line_of(body))])
+
+        assert isinstance(result, Rendered), (body, result)
+        assert [result.tokens.tolist()] == expected(body), body
+
+
+def line_of(body: dict[str, Any]) -> str:
+    if "input" in body:
+        return response(**body)
+    return chat(**body) if "messages" in body else completion(**body)
 
 
 def test_templates_shipped_with_vllm_are_read_as_vllm_reads_them() -> None:

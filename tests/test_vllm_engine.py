@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,9 @@ import pytest
 
 from blend.core.engines.vllm import VllmEngine
 from blend.core.request import Endpoint
-from tests.tiny_engine import CHAT, CONTEXT, TEXT, Body, answer, chat, request, run, settings, text
+from tests.tiny_engine import CHAT, CONTEXT, TEXT, Body, answer, chat, request, run, text
 
 pytestmark = pytest.mark.vllm
-
-
-@pytest.fixture(scope="session")
-def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("engine") / "engine.log"
-
-
-@pytest.fixture(scope="session")
-def engine(tiny_model_dir: Path, log_path: Path) -> Iterator[VllmEngine]:
-    """One engine for all tests that leave it alive."""
-    engine = VllmEngine.start(settings(tiny_model_dir, log_path))
-    yield engine
-    engine.close()
 
 
 def test_starting_does_not_wait_and_capacity_does(engine: VllmEngine) -> None:

@@ -15,6 +15,8 @@ from blend.core.request import Endpoint, Request
 
 CHAT: Endpoint = "/v1/chat/completions"
 TEXT: Endpoint = "/v1/completions"
+RESPONSES: Endpoint = "/v1/responses"
+EMBEDDINGS: Endpoint = "/v1/embeddings"
 CONTEXT = 1024
 ARGUMENTS: Mapping[str, str | None] = {
     "max-model-len": str(CONTEXT),

@@ -131,6 +131,13 @@ def answer_text(result: Completion) -> str:
             return text
         case {"choices": [{"text": str(text)}, *_]}:
             return text
+        case {"output": [*items]}:
+            return "\n".join(
+                str(part["text"])
+                for item in items
+                for part in item.get("content") or ()
+                if "text" in part
+            )
         case {"error": {"message": str(text)}} | {"message": str(text)}:
             return text
     return result.body.decode(errors="replace")

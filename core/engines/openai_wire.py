@@ -4,13 +4,13 @@ Bodies pass byte for byte, but for the name of the model on the way out. What is
 becomes a completion's body: it would stand in the middle of a result file.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from blend.core.completion import Completion
+from blend.core.engines.usage import missing_result, usage_of
 from blend.core.input.json_span import with_member
 from blend.core.request import Request
 
@@ -52,20 +52,17 @@ def completion_of(
             finished=finished,
         )
     answer = _parsed(response.body)
-    choices = answer.get("choices") if isinstance(answer, dict) else None
-    if not isinstance(answer, dict) or not isinstance(choices, list) or not choices:
-        raise BadAnswerError("the answer is JSON, but it has no `choices`")
-    usage = _object(answer, "usage")
-    prompt_tokens = _count(usage, "prompt_tokens")
-    cached_tokens = _count(_object(usage, "prompt_tokens_details"), "cached_tokens")
+    if missing := missing_result(request.endpoint, answer):
+        raise BadAnswerError(f"the answer is JSON, but it has no `{missing}`")
+    usage = usage_of(request.endpoint, answer)
     return Completion(
         request.row,
         200,
         response.body,
-        finish_reason=_finish_reason([_text(c, "finish_reason") for c in choices]),
-        prompt_tokens=prompt_tokens,
-        completion_tokens=_count(usage, "completion_tokens"),
-        cached_tokens=min(cached_tokens, prompt_tokens),
+        finish_reason=usage.finish_reason,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cached_tokens=usage.cached_tokens,
         started=started,
         finished=finished,
     )
@@ -93,23 +90,3 @@ def _parsed(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadAnswerError(f"the answer is not JSON: {error}") from error
-
-
-def _object(value: Any, key: str) -> dict[str, Any]:
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
-
-
-def _count(value: dict[str, Any], key: str) -> int:
-    found = value.get(key)
-    return found if isinstance(found, int) and found > 0 else 0
-
-
-def _text(value: Any, key: str) -> str | None:
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, str) else None
-
-
-def _finish_reason(reasons: Sequence[str | None]) -> str | None:
-    """Return the reason of the first choice, but ``length`` when any of them was cut."""
-    return "length" if "length" in reasons else reasons[0]

@@ -1,10 +1,7 @@
-"""What the simulated engine makes of a request, and the response objects it gives back.
-
-A body is a valid OpenAI response object of the request's endpoint, apart from its text, which says
-that it is simulated.
-"""
+"""What the simulated engine makes of a request, and what becomes of it."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -14,11 +11,11 @@ import orjson
 
 from blend.core.completion import Completion
 from blend.core.engines import Capacity
+from blend.core.engines.sim_responses import Outcome, response_object
+from blend.core.engines.usage import Usage
 from blend.core.input.identity import request_digest
 from blend.core.input.known import known_tokens
 from blend.core.request import Request
-
-MODEL = "blend-sim"
 
 
 def hashed_length(request: Request) -> int:
@@ -75,9 +72,10 @@ def work_of(request: Request, *, output_tokens: int, context_tokens: int) -> Wor
 
 
 def _prompt_count(request: Request) -> int:
-    if request.sequences == 1 or request.endpoint != "/v1/completions":
+    member = {"/v1/completions": "prompt", "/v1/embeddings": "input"}.get(request.endpoint)
+    if request.sequences == 1 or member is None:
         return 1
-    prompt = orjson.loads(request.body).get("prompt")
+    prompt = orjson.loads(request.body).get(member)
     several = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
     return len(prompt) if several and request.sequences % len(prompt) == 0 else 1
 
@@ -87,7 +85,7 @@ def refusal(work: Work, *, capacity: Capacity, cache_tokens: int) -> Completion 
     for prompt, output in zip(work.prompts, work.outputs, strict=True):
         if not len(prompt):
             return _refused(work, "the prompt is empty")
-        if len(prompt) >= capacity.context_tokens:
+        if len(prompt) + (work.request.max_tokens > 0) > capacity.context_tokens:
             return _refused(
                 work,
                 f"this model's maximum context length is {capacity.context_tokens} tokens, "
@@ -114,44 +112,29 @@ def _refused(work: Work, message: str) -> Completion:
 
 def answer(work: Work, *, now_s: float) -> Completion:
     """Return the completion of a request whose sequences have all finished."""
-    prompt_tokens = len(work.request.prompt)
-    output_tokens = sum(work.outputs) * work.copies
-    cut = any(output >= limit for output, limit in zip(work.outputs, work.limits, strict=True))
-    usage = {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": output_tokens,
-        "total_tokens": prompt_tokens + output_tokens,
-        "prompt_tokens_details": {"cached_tokens": work.cached_tokens},
-    }
+    outcomes = list(_outcomes(work))
+    # The step that reads the text of an embedding writes nothing.
+    writes = work.request.max_tokens > 0
+    usage = Usage(
+        "length" if any(reason == "length" for _, reason in outcomes) else "stop",
+        len(work.request.prompt),
+        sum(tokens for tokens, _ in outcomes) if writes else 0,
+        work.cached_tokens,
+    )
     return Completion(
         row=work.request.row,
         status_code=200,
-        body=orjson.dumps(_response(work, created=int(now_s)) | {"usage": usage}),
-        finish_reason="length" if cut else "stop",
-        prompt_tokens=prompt_tokens,
-        completion_tokens=output_tokens,
-        cached_tokens=work.cached_tokens,
+        body=orjson.dumps(response_object(work.request, outcomes, usage, created=int(now_s))),
+        finish_reason=usage.finish_reason,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cached_tokens=usage.cached_tokens,
         started=now_s if work.started_s is None else work.started_s,
         finished=now_s,
     )
 
 
-def _response(work: Work, *, created: int) -> dict[str, object]:
-    chat = work.request.endpoint == "/v1/chat/completions"
-    choices: list[dict[str, object]] = []
+def _outcomes(work: Work) -> Iterator[Outcome]:
     for output, limit in zip(work.outputs, work.limits, strict=True):
-        text = f"[simulated answer of {output} tokens]"
-        content: dict[str, object] = (
-            {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-        )
-        reason = "length" if output >= limit else "stop"
-        for _ in range(work.copies):
-            outcome = {"logprobs": None, "finish_reason": reason}
-            choices.append({"index": len(choices)} | content | outcome)
-    return {
-        "id": f"{'chatcmpl' if chat else 'cmpl'}-sim-{work.request.row}",
-        "object": "chat.completion" if chat else "text_completion",
-        "created": created,
-        "model": MODEL,
-        "choices": choices,
-    }
+        cut = output >= limit and work.request.max_tokens > 0
+        yield from [(output, "length" if cut else "stop")] * work.copies

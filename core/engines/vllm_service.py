@@ -12,9 +12,12 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
+import orjson
+
 from blend.core.completion import Completion
 from blend.core.engines import StepReport, vllm_compat
 from blend.core.engines.turnstile import Ticket, Turnstile
+from blend.core.engines.usage import Usage, usage_of
 from blend.core.engines.vllm_messages import Dropped, Moved, Ready, Work
 
 logger = logging.getLogger(__name__)
@@ -95,7 +98,7 @@ class Service:
         try:
             answer = await self._ask(work)
         except Exception as error:
-            answer = vllm_compat.error_answer(error)
+            answer = await vllm_compat.error_answer(error)
             if answer.status_code >= 500:
                 logger.exception("request of row %d failed", work.row)
         finally:
@@ -104,31 +107,24 @@ class Service:
             return
         if answer.status_code >= 500 and self._engine.errored:
             self._die("the engine process is gone")
-        self._completions.append(
-            Completion(
-                row=work.row,
-                status_code=answer.status_code,
-                body=answer.body,
-                finish_reason=answer.finish_reason,
-                prompt_tokens=answer.prompt_tokens,
-                completion_tokens=answer.completion_tokens,
-                cached_tokens=answer.cached_tokens,
-                started=started,
-                finished=time.time(),
-            )
-        )
+        self._completions.append(_completion(work, answer, started=started))
         self._report_soon()
 
     async def _ask(self, work: Work) -> vllm_compat.Answer:
         handler = self._handlers.get(work.endpoint)
         if handler is None:
-            return vllm_compat.refusal(f"this model does not serve {work.endpoint}")
+            served = ", ".join(self._handlers) or "none"
+            words = f"this model does not serve {work.endpoint}, but: {served}"
+            if work.endpoint == "/v1/embeddings":
+                words += (
+                    " (for embeddings: `--engine-arg runner=pooling --engine-arg convert=embed`)"
+                )
+            return vllm_compat.refusal(words)
         # Not orjson: an integer of more than 64 bits is the user's to send.
         fields = json.loads(work.body)
         if fields.pop("stream", None):
             return vllm_compat.refusal("`stream` must be false in a batch")
-        request = handler.parse(fields | {"model": self._served_model_name})
-        return vllm_compat.answer_of(await handler.answer(request))
+        return await handler.respond(fields | {"model": self._served_model_name})
 
     def _observe(self, step: vllm_compat.EngineStep) -> None:
         self._steps.append(step)
@@ -162,14 +158,32 @@ class Service:
         self._reported, self._report_due = now, False
 
 
+def _completion(work: Work, answer: vllm_compat.Answer, *, started: float) -> Completion:
+    ok = answer.status_code == 200
+    usage = usage_of(work.endpoint, orjson.loads(answer.body)) if ok else Usage()
+    return Completion(
+        row=work.row,
+        status_code=answer.status_code,
+        body=answer.body,
+        finish_reason=usage.finish_reason,
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cached_tokens=usage.cached_tokens,
+        started=started,
+        finished=time.time(),
+    )
+
+
 def _admit_in_order(engine: vllm_compat.Engine) -> None:
     """Make requests enter *engine* in the order of their tickets, however long they rendered."""
-    generate: Callable[..., Any] = engine.generate
     add_request: Callable[..., Any] = engine.add_request
 
-    def announced_generate(*args: Any, **kwargs: Any) -> Any:
-        _ticket.get().announce()
-        return generate(*args, **kwargs)
+    def announced(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def announce_and_ask(*args: Any, **kwargs: Any) -> Any:
+            _ticket.get().announce()
+            return ask(*args, **kwargs)
+
+        return announce_and_ask
 
     async def ordered_add_request(*args: Any, **kwargs: Any) -> Any:
         ticket = _ticket.get()
@@ -179,5 +193,6 @@ def _admit_in_order(engine: vllm_compat.Engine) -> None:
         ticket.enter()
         return answers
 
-    engine.generate = announced_generate
+    engine.generate = announced(engine.generate)
+    engine.encode = announced(engine.encode)
     engine.add_request = ordered_add_request

@@ -16,11 +16,14 @@ from blend.core.request import Endpoint
 
 # A path with or without its version, or an address, whose gateway may put folders before it.
 _URL = re.compile(
-    r"(?:(?i:https?)://[^/?#]+/(?:[^?#]+?/)??|/)?(?:v1/)?(chat/completions|completions)/*(?:[?#].*)?",
+    r"(?:(?i:https?)://[^/?#]+/(?:[^?#]+?/)??|/)?(?:v1/)?(chat/completions|completions|responses|embeddings)"
+    r"/*(?:[?#].*)?",
 )
 _ENDPOINTS: dict[str, Endpoint] = {
     "chat/completions": "/v1/chat/completions",
     "completions": "/v1/completions",
+    "responses": "/v1/responses",
+    "embeddings": "/v1/embeddings",
 }
 _VENDOR_VERSION = re.compile(r"(?:^|/)v(?!1/)\d+/")
 _SHORT_ENDPOINTS: dict[str, Endpoint] = {
@@ -40,7 +43,7 @@ _FOREIGN_URLS = (
     (re.compile(r":(?:stream)?generateContent"), "Google's Gemini API"),
 )
 _OUR_MEMBERS = "`custom_id`, `method`, `url` and `body`"
-_OURS = '"/v1/chat/completions" or "/v1/completions"'
+_OURS = '"/v1/chat/completions", "/v1/completions", "/v1/responses" or "/v1/embeddings"'
 
 
 @dataclass(frozen=True, slots=True)

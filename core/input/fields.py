@@ -100,6 +100,18 @@ def _is_tool_choice(value: Any) -> bool:
     return _is_function(value) if type(value) is dict else value in ("none", "auto", "required")
 
 
+def _is_typed_list(value: Any) -> bool:
+    return type(value) is list and all(_has_type(one) for one in value)
+
+
+def _has_type(value: Any) -> bool:
+    return type(value) is dict and type(value.get("type")) is str
+
+
+def _is_response_tool_choice(value: Any) -> bool:
+    return _has_type(value) or value in ("none", "auto", "required")
+
+
 def _is_response_format(value: Any) -> bool:
     if type(value) is not dict:
         return False
@@ -117,12 +129,18 @@ _COUNT = _whole("zero or a positive integer", 0)
 _LOGPROBS = _whole("zero or a positive integer (-1: all)", -1)
 _TOKENS = Rule("a list of token ids", _is_token_list)
 
-_COMMON: dict[str, Rule] = {
+_STATELESS = Rule("false or absent: a batch keeps no state", lambda value: value is False)
+_ABSENT = Rule("absent: a batch keeps no state", lambda _: False)
+
+_ALL: dict[str, Rule] = {
     "model": _STRING,
-    "max_tokens": _MAX_TOKENS,
-    "n": _SEQUENCES,
-    "best_of": _SEQUENCES,
     "stream": Rule("false or absent in a batch", lambda value: value is False, "stream"),
+    "truncate_prompt_tokens": _whole("a positive integer (-1: the context)", -1),
+    "user": _STRING,
+    "add_special_tokens": _BOOLEAN,
+}
+
+_SAMPLING: dict[str, Rule] = _ALL | {
     "temperature": _between(0, 2),
     "top_p": Rule("a number above 0, at most 1", lambda v: _is_number(v) and 0 < v <= 1),
     "min_p": _between(0, 1),
@@ -130,31 +148,34 @@ _COMMON: dict[str, Rule] = {
     "presence_penalty": _between(-2, 2),
     "frequency_penalty": _between(-2, 2),
     "repetition_penalty": Rule("a positive number", lambda v: _is_number(v) and v > 0),
-    "length_penalty": Rule("a number", _is_number),
     "seed": Rule("a 64-bit integer", lambda v: is_integer(v) and -(2**63) <= v < 2**63),
     "stop": Rule("a string or a list of strings, none of them empty", _is_stop),
     "stop_token_ids": _TOKENS,
-    "allowed_token_ids": _TOKENS,
     "logit_bias": Rule("an object of numbers", _is_bias),
+    "ignore_eos": _BOOLEAN,
+    "skip_special_tokens": _BOOLEAN,
+    "include_stop_str_in_output": _BOOLEAN,
+}
+
+_COMPLETING: dict[str, Rule] = _SAMPLING | {
+    "max_tokens": _MAX_TOKENS,
+    "n": _SEQUENCES,
+    "best_of": _SEQUENCES,
+    "length_penalty": Rule("a number", _is_number),
+    "allowed_token_ids": _TOKENS,
     "min_tokens": _COUNT,
-    "truncate_prompt_tokens": _whole("a positive integer (-1: the context)", -1),
     "prompt_logprobs": _LOGPROBS,
     "response_format": Rule(
         'an object of type "text", "json_object" or "json_schema" (with a `json_schema` object)',
         _is_response_format,
     ),
-    "user": _STRING,
-    "ignore_eos": _BOOLEAN,
     "echo": _BOOLEAN,
-    "skip_special_tokens": _BOOLEAN,
     "spaces_between_special_tokens": _BOOLEAN,
-    "include_stop_str_in_output": _BOOLEAN,
-    "add_special_tokens": _BOOLEAN,
     "use_beam_search": _BOOLEAN,
 }
 
 _RULES: dict[Endpoint, dict[str, Rule]] = {
-    "/v1/chat/completions": _COMMON
+    "/v1/chat/completions": _COMPLETING
     | {
         "max_completion_tokens": _MAX_TOKENS,
         "logprobs": _BOOLEAN,
@@ -171,7 +192,34 @@ _RULES: dict[Endpoint, dict[str, Rule]] = {
         "chat_template": _STRING,
         "chat_template_kwargs": _OBJECT,
     },
-    "/v1/completions": _COMMON | {"logprobs": _LOGPROBS, "suffix": _STRING},
+    "/v1/completions": _COMPLETING | {"logprobs": _LOGPROBS, "suffix": _STRING},
+    "/v1/responses": _SAMPLING
+    | {
+        "max_output_tokens": _MAX_TOKENS,
+        "instructions": _STRING,
+        "background": _STATELESS,
+        "store": _STATELESS,
+        "previous_response_id": _ABSENT,
+        "conversation": _ABSENT,
+        "prompt": Rule("absent: prompts are kept by OpenAI's platform alone", lambda _: False),
+        "tools": Rule("a list of objects with a `type`", _is_typed_list),
+        "tool_choice": Rule(
+            '"none", "auto", "required" or an object with a `type`', _is_response_tool_choice
+        ),
+        "parallel_tool_calls": _BOOLEAN,
+        "reasoning": _OBJECT,
+        "text": _OBJECT,
+        "metadata": _OBJECT,
+        "truncation": Rule('"auto" or "disabled"', lambda v: v in ("auto", "disabled")),
+        "top_logprobs": _COUNT,
+        "chat_template_kwargs": _OBJECT,
+    },
+    "/v1/embeddings": _ALL
+    | {
+        "dimensions": _whole("a positive integer", 1),
+        "encoding_format": Rule('"float" or "base64"', lambda v: v in ("float", "base64")),
+        "truncation_side": Rule('"left" or "right"', lambda v: v in ("left", "right")),
+    },
 }
 
 

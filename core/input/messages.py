@@ -42,24 +42,24 @@ def check_messages(fields: Mapping[str, Any]) -> Problem | None:
         words = f"`messages` must be a list of messages, not empty: {shown(messages)}"
         return Problem(path, "bad messages", words)
     for index, message in enumerate(messages):
-        problem = _check_message(message, index)
+        problem = check_message(message, ("messages", index))
         if problem is not None:
             return problem
     return None
 
 
-def check_prompt(fields: Mapping[str, Any]) -> Problem | None:
-    """Return what is wrong with the ``prompt`` of a completion body, if anything."""
-    prompt = fields.get("prompt")
+def check_prompt(fields: Mapping[str, Any], name: str = "prompt") -> Problem | None:
+    """Return what is wrong with the prompts of a body, the member *name*, if anything."""
+    prompt = fields.get(name)
     if prompt is None:
         hint = "; with `messages` the url is /v1/chat/completions" if "messages" in fields else ""
-        return Problem(("prompt",), "missing prompt", f"`prompt` is missing{hint}")
+        return Problem((name,), "missing prompt", f"`{name}` is missing{hint}")
     if not _is_prompt(prompt):
         words = (
-            "`prompt` must be a string, a list of strings, a list of token ids or a list of those, "
-            f"none of them empty: {shown(prompt)}"
+            f"`{name}` must be a string, a list of strings, a list of token ids or a list of "
+            f"those, none of them empty: {shown(prompt)}"
         )
-        return Problem(("prompt",), "bad prompt", words)
+        return Problem((name,), "bad prompt", words)
     return None
 
 
@@ -70,8 +70,8 @@ def prompts_in(prompt: Any) -> int:
     return 1
 
 
-def _check_message(message: Any, index: int) -> Problem | None:
-    path = ("messages", index)
+def check_message(message: Any, path: tuple[str | int, ...]) -> Problem | None:
+    """Return what is wrong with the message at *path*, if anything."""
     if type(message) is not dict:
         return Problem(path, "bad messages", f"{named(path)} must be an object: {shown(message)}")
     role = message.get("role")

@@ -4,6 +4,8 @@ The body is kept byte for byte, so that large integers, key order, duplicate key
 reach the engine as the user wrote them; only its judgement works on parsed values.
 """
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -16,11 +18,31 @@ from blend.core.input.json_span import Span, locate, members
 from blend.core.input.lines import RawLine
 from blend.core.input.messages import check_messages, check_prompt, prompts_in
 from blend.core.input.problem import Problem, shown
+from blend.core.input.response_items import check_response_input
+from blend.core.request import Endpoint
 
 LONG_ID_CHARACTERS = 256
 
-# What vLLM and the OpenAI API give a completion that asks for no length.
-_COMPLETION_MAX_TOKENS = 16
+# The fields that bound the output, those that win first.
+_LIMITS: dict[Endpoint, tuple[str, ...]] = {
+    "/v1/chat/completions": ("max_completion_tokens", "max_tokens"),
+    "/v1/completions": ("max_tokens",),
+    "/v1/responses": ("max_output_tokens",),
+    "/v1/embeddings": (),
+}
+# What vLLM and the OpenAI API give a body that has none of them.
+_UNLIMITED: dict[Endpoint, int | None] = {
+    "/v1/chat/completions": None,
+    "/v1/completions": 16,
+    "/v1/responses": None,
+    "/v1/embeddings": 0,
+}
+_CHECKS: dict[Endpoint, Callable[[Mapping[str, Any]], Problem | None]] = {
+    "/v1/chat/completions": check_messages,
+    "/v1/completions": check_prompt,
+    "/v1/responses": check_response_input,
+    "/v1/embeddings": partial(check_prompt, name="input"),
+}
 
 
 def parse_line(line: RawLine) -> Draft | Rejection | None:
@@ -53,16 +75,16 @@ def too_long(draft: Draft, *, prompt_tokens: int, context_tokens: int) -> Reject
     """Return a rejection when the request cannot fit the model's context, as vLLM judges it.
 
     ``prompt_tokens`` is the length of the request's longest prompt, once truncated. A prompt needs
-    room for one token of output; an output limit beyond what the prompt leaves free is only a
-    limit, but one beyond the whole context is a mistake.
+    room for one token of output where there is any; an output limit beyond what the prompt leaves
+    free is only a limit, but one beyond the whole context is a mistake.
     """
     place = draft.line, draft.body_column
     if draft.max_tokens is not None and draft.max_tokens > context_tokens:
-        name = "max_completion_tokens"
-        name = name if draft.fields.get(name) is not None else "max_tokens"
+        given = (name for name in _LIMITS[draft.endpoint] if draft.fields.get(name) is not None)
+        name = next(given, "max_tokens")
         words = f"`{name}` is {draft.max_tokens:,}, but the context has {context_tokens:,}"
         return Rejection(*place, "max_tokens too large", f"{words} tokens", draft.custom_id)
-    if prompt_tokens >= context_tokens:
+    if prompt_tokens + (draft.max_tokens != 0) > context_tokens:
         words = f"the prompt has {prompt_tokens:,} tokens, but the context has {context_tokens:,}"
         return Rejection(*place, "prompt too long", words, draft.custom_id)
     return None
@@ -86,8 +108,7 @@ def _judged(number: int, document: bytes, outer: dict[str, Any]) -> Draft | Reje
 
 def _check_body(envelope: Envelope) -> Problem | None:
     fields, endpoint = envelope.fields, envelope.endpoint
-    check = check_messages if endpoint == "/v1/chat/completions" else check_prompt
-    return check(fields) or check_fields(fields, endpoint)
+    return _CHECKS[endpoint](fields) or check_fields(fields, endpoint)
 
 
 def _rejection(
@@ -114,8 +135,6 @@ def _draft(number: int, document: bytes, envelope: Envelope) -> Draft:
     else:
         body_start, body = start, _without_id(document, spans)
     fields = envelope.fields
-    is_chat = envelope.endpoint == "/v1/chat/completions"
-    prompts = 1 if is_chat else prompts_in(fields["prompt"])
     return Draft(
         line=number,
         custom_id=custom_id,
@@ -123,7 +142,7 @@ def _draft(number: int, document: bytes, envelope: Envelope) -> Draft:
         body=body,
         fields=fields,
         max_tokens=_max_tokens(envelope),
-        sequences=int(fields.get("n") or 1) * prompts,
+        sequences=_sequences(envelope),
         model=_model(fields.get("model")),
         notes=notes,
         id_column=by_name.get("custom_id", (start, start))[0] + 1,
@@ -153,14 +172,24 @@ def _without_id(document: bytes, spans: list[tuple[str, Span]]) -> bytes:
     return b"{" + b", ".join(kept) + b"}"
 
 
-def _max_tokens(envelope: Envelope) -> int | None:
+def _sequences(envelope: Envelope) -> int:
     fields = envelope.fields
-    limit = fields.get("max_tokens")
-    if envelope.endpoint == "/v1/completions":
-        return _COMPLETION_MAX_TOKENS if limit is None else int(limit)
-    newer = fields.get("max_completion_tokens")
-    limit = limit if newer is None else newer
-    return None if limit is None else int(limit)
+    match envelope.endpoint:
+        case "/v1/chat/completions":
+            return int(fields.get("n") or 1)
+        case "/v1/completions":
+            return int(fields.get("n") or 1) * prompts_in(fields["prompt"])
+        case "/v1/responses":
+            return 1
+        case "/v1/embeddings":
+            return prompts_in(fields["input"])
+
+
+def _max_tokens(envelope: Envelope) -> int | None:
+    for name in _LIMITS[envelope.endpoint]:
+        if (limit := envelope.fields.get(name)) is not None:
+            return int(limit)
+    return _UNLIMITED[envelope.endpoint]
 
 
 def _model(name: str | None) -> str | None:

@@ -229,7 +229,8 @@ def _sides(order: _Order, demand: Demand, *, policy: Policy, root: float) -> npt
 def _predict(
     prompts: Prompts, lengths: Lengths, demand: Demand, *, order: _Order, best: int
 ) -> Prediction:
-    output = lengths.expected * prompts.sequences
+    # An embedding is planned as a row of one token, but has no answer.
+    output = np.where(prompts.max_tokens > 0, lengths.expected, 0.0) * prompts.sequences
     comp, mem = float(order.comp_s.sum()), float(demand.mem_s.sum())
     steps = _fewest_steps(prompts, lengths, demand)
     weights = steps * weights_s(hardware=demand.hardware, model=demand.model)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from blend.core.input.draft import Draft, Reason, Rejection
 from blend.core.rendering import chat
+from blend.core.rendering.response_chat import as_chat
 from blend.core.rendering.template import Template
 from blend.core.rendering.tokenizer import Tokenizer
 
@@ -75,24 +76,30 @@ def render(tokenizer: Tokenizer, drafts: Sequence[Draft]) -> list[Rendered | Rej
 
 def _prompts(tokenizer: Tokenizer, draft: Draft) -> _Prompts | Rejection:
     try:
-        if draft.endpoint == "/v1/chat/completions":
-            return _chat_prompt(tokenizer, draft)
-        return _completion_prompts(tokenizer, draft)
+        match draft.endpoint:
+            case "/v1/chat/completions":
+                return _chat_prompt(tokenizer, draft, draft.fields)
+            case "/v1/responses":
+                return _chat_prompt(tokenizer, draft, as_chat(draft.fields))
+            case "/v1/completions":
+                return _given_prompts(tokenizer, draft, draft.fields["prompt"])
+            case "/v1/embeddings":
+                return _given_prompts(tokenizer, draft, draft.fields["input"])
     except _RefusedError as refused:
         return _rejection(draft, refused.reason, refused.message)
 
 
-def _chat_prompt(tokenizer: Tokenizer, draft: Draft) -> _Prompts:
-    template = tokenizer.tool_template if draft.fields.get("tools") else tokenizer.template
+def _chat_prompt(tokenizer: Tokenizer, draft: Draft, fields: dict[str, Any]) -> _Prompts:
+    template = tokenizer.tool_template if fields.get("tools") else tokenizer.template
     if template is None:
         raise _RefusedError("template refused", "the model has no chat template")
-    given = draft.fields.get("chat_template") or (
-        draft.fields.get("chat_template_kwargs") or {}
-    ).get("chat_template")
+    given = fields.get("chat_template") or (fields.get("chat_template_kwargs") or {}).get(
+        "chat_template"
+    )
     if given is not None:
         raise _RefusedError("template refused", "`chat_template` in a request is not accepted")
     try:
-        text = apply_template(tokenizer, template, draft.fields)
+        text = apply_template(tokenizer, template, fields)
     # A template is code that came with the model or the request: it may raise anything.
     except Exception as error:
         raise _RefusedError("template refused", _cause(error)) from error
@@ -114,8 +121,7 @@ def apply_template(tokenizer: Tokenizer, template: Template, fields: dict[str, A
     return text
 
 
-def _completion_prompts(tokenizer: Tokenizer, draft: Draft) -> _Prompts:
-    prompt = draft.fields["prompt"]
+def _given_prompts(tokenizer: Tokenizer, draft: Draft, prompt: str | list[Any]) -> _Prompts:
     alone = isinstance(prompt, str) or (bool(prompt) and isinstance(prompt[0], int))
     given: tuple[str | list[int], ...] = (prompt,) if alone else tuple(prompt)
     for part in given:
@@ -131,9 +137,11 @@ def _encoding(tokenizer: Tokenizer, draft: Draft, *, special_tokens: bool) -> _E
     fields = draft.fields
     asked = fields.get("add_special_tokens")
     keep = fields.get("truncate_prompt_tokens")
+    if draft.endpoint == "/v1/responses":
+        keep = -1 if fields.get("truncation") == "auto" else None
     if keep == -1:
-        # vLLM keeps one token of the context for the answer.
-        keep = tokenizer.context_tokens - 1
+        # vLLM keeps one token of the context for the answer, where there is one.
+        keep = tokenizer.context_tokens - (draft.max_tokens != 0)
     return _Encoding(
         special_tokens if asked is None else asked, keep, fields.get("truncation_side")
     )
@@ -141,7 +149,8 @@ def _encoding(tokenizer: Tokenizer, draft: Draft, *, special_tokens: bool) -> _E
 
 def _refuse_endless(tokenizer: Tokenizer, text: str, draft: Draft) -> None:
     """Refuse a text that is far beyond the context without encoding all of it."""
-    if len(text) <= PIECE_CHARACTERS or draft.fields.get("truncate_prompt_tokens") is not None:
+    cut = draft.fields.get("truncate_prompt_tokens") is not None
+    if len(text) <= PIECE_CHARACTERS or cut or draft.fields.get("truncation") == "auto":
         return
     limit = tokenizer.context_tokens
     at_least = len(text) // tokenizer.max_token_characters
