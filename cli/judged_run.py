@@ -65,8 +65,7 @@ def _worst_lines(job: Job, judged: Judgement, worst: int) -> list[str]:
     (example,) = job.custom_ids([plan.outline[worst]["example_row"]])
     more = "more" if found.misjudged_s > 0 else "less"
     return [
-        f"misjudged most: node {worst} of the tree, {counted(found.rows, 'rows')} like "
-        f"{inert(shortened(example, 24))}:",
-        f"{counted(found.output_tokens)} tokens an answer, {counted(found.expected_tokens)} "
-        f"predicted, {duration(abs(found.misjudged_s))} {more} work",
+        f"misjudged most, by {duration(abs(found.misjudged_s))} {more} work: node {worst}",
+        f"node {worst}: {counted(found.rows, 'rows')} like {inert(shortened(example, 16))}, "
+        f"{counted(found.output_tokens)} tokens, {counted(found.expected_tokens)} predicted",
     ]

@@ -86,6 +86,14 @@ def subtree_by_row(tree: Tree, nodes: Sequence[OutlineNode]) -> npt.NDArray[np.i
     return found
 
 
+def top_subtrees(parents: Sequence[int]) -> list[int]:
+    """Return for each node of an outline the one right below the root that it is in; 0 for none."""
+    top: list[int] = []
+    for node, above in enumerate(parents):
+        top.append(top[above] or node if node else 0)
+    return top
+
+
 def _visit(
     tree: Tree, work_s: Floats, levels: int, children: int
 ) -> Iterator[tuple[int, int, int]]:
