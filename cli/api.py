@@ -18,6 +18,7 @@ from blend.core.engines import Capacity
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, engine_model
+from blend.core.planning.foresight import foreseen_timeline
 from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.identical import Followers
 from blend.core.planning.lengths import Observations, choose_sample, estimate
@@ -198,14 +199,25 @@ def plan_job(
         plan = _with_outlook(plan, prompts, tree, observations, engine, clock)
     sampled = np.flatnonzero(~np.isnan(observations.tokens))
     rows, total = prompts.job_rows, len(job)
-    length_source = np.zeros(total, np.int8)
-    length_source[rows] = plan.lengths.source
+    length_source, subtree = np.zeros(total, np.int8), np.zeros(total, np.int32)
+    length_source[rows], subtree[rows] = plan.lengths.source, plan.subtree
     settings = {"split": _plain(plan.split), "fan_out": options.fan_out}
+    unanswered = np.isnan(observations.tokens) | ~observations.finished
+    timeline = foreseen_timeline(
+        prompts,
+        tree,
+        plan.schedule.only(unanswered),
+        plan.lengths,
+        engine,
+        kernels=lambda: plan.outlook is not None or (clock.left() and _compiled_in(clock)),
+        seed=options.seed,
+    )
     record = PlanRecord(
         policy=plan.schedule.policy,
         settings=_plain(plan.settings) | settings,
         digests=digests_of(job),
-        predictions=_plain(plan.prediction) | {"simulated": _simulated(plan)},
+        predictions=_plain(plan.prediction)
+        | {"simulated": _simulated(plan), "timeline": _plain(timeline)},
         outline=[
             _plain(node) | {"example_row": int(rows[node.example_row])} for node in plan.outline
         ],
@@ -213,6 +225,7 @@ def plan_job(
         sample_tokens=observations.tokens[sampled],
         sample_finished=observations.finished[sampled],
         length_source=length_source,
+        subtree=subtree,
     )
     schedule = plan.schedule.renumbered(rows, total=total)
     job.save_plan(record, schedule, followers)
@@ -273,9 +286,7 @@ def _with_outlook(
     answered = observations.finished & ~np.isnan(observations.tokens)
     if clock.limit_s < CHOOSE_S or not clock.left() or answered.all():
         return plan
-    from blend.core.kernels.compiled import kept  # numba is slow to import
-
-    if clock.limit_s < COMPILE_S and not kept("loop.run_in_order"):
+    if not _compiled_in(clock):
         return plan
     from blend.core.planning.guard import outlook_of
 
@@ -289,6 +300,13 @@ def _with_outlook(
         wanted=clock.left,
     )
     return replace(plan, outlook=outlook)
+
+
+def _compiled_in(clock: "_PlanClock") -> bool:
+    """Tell whether the kernels are compiled already, or the time allows for it."""
+    from blend.core.kernels.compiled import kept  # numba is slow to import
+
+    return clock.limit_s >= COMPILE_S or kept("loop.run_in_order")
 
 
 def _plan_s(

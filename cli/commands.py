@@ -74,6 +74,12 @@ COMMANDS = {
         "Looking in",
         "Look at the job, its schedule, its prefix tree, or one request by its custom_id.",
     ),
+    "report": Command(
+        "blend.cli.report",
+        "report_command",
+        "Looking in",
+        "Write what the job is, what its plan foresaw and how it went as one HTML file.",
+    ),
     "status": Command(
         "blend.cli.status",
         "status_command",

@@ -1,8 +1,12 @@
 """What goes to the terminal: data to stdout, everything else to stderr, user text inert."""
 
+import csv
 import math
+import os
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
@@ -16,9 +20,14 @@ err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 _ACTIVE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+def plain(text: str) -> str:
+    """Return *text* with what could act on a terminal written out."""
+    return _ACTIVE.sub(lambda m: m[0].encode("unicode_escape").decode(), text)
+
+
 def inert(text: str) -> str:
     """Return *text* so that neither a terminal nor rich markup acts on it."""
-    return escape(_ACTIVE.sub(lambda m: m[0].encode("unicode_escape").decode(), text))
+    return escape(plain(text))
 
 
 def shortened(text: str, width: int) -> str:
@@ -43,6 +52,32 @@ def print_json(document: object) -> None:
     print(orjson.dumps(document, option=options).decode())  # noqa: T201 - stdout is the answer
 
 
+def print_csv(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table to stdout as CSV, a record a line: control characters are written out."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(headers)
+    writer.writerows([plain(one) if isinstance(one, str) else one for one in row] for row in rows)
+
+
+@contextmanager
+def paged() -> Iterator[None]:
+    """Show what is printed to ``out`` in a pager where it is longer than the terminal."""
+    if not (out.is_terminal and sys.stdin.isatty()):
+        yield
+        return
+    with out.capture() as captured:
+        yield
+    text = captured.get()
+    if text.count("\n") < out.height:
+        sys.stdout.write(text)
+        return
+    import pydoc  # slow to import
+
+    # Colours as colours, and nothing cut off that the terminal would wrap; as git asks of it.
+    os.environ.setdefault("LESS", "FRX")
+    pydoc.pager(text)
+
+
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: set[int], gap: int = 2
 ) -> Table:
@@ -61,8 +96,20 @@ def counted(number: float, noun: str = "") -> str:
     return f"{text} {noun}" if noun else text
 
 
+def abbreviated(number: float) -> str:
+    """Return a count in at most five characters: ``9,876``, ``48.1k``, ``164M``."""
+    if number < 9_999.5:
+        return f"{number:,.0f}"
+    scales = (("k", 1e3), ("M", 1e6), ("G", 1e9))
+    unit, scale = next((one for one in scales if number < 999.5 * one[1]), scales[-1])
+    number /= scale
+    return f"{number:.1f}{unit}" if number < 99.95 else f"{number:,.0f}{unit}"
+
+
 def duration(seconds: float) -> str:
-    """Return a time in its two largest units: ``2 h 5 min``, ``0.4 s``, ``7 ms``."""
+    """Return a time in its two largest units: ``2 h 5 min``, ``0.4 s``, ``7 ms``, ``30 µs``."""
+    if 0 < seconds < 0.001:
+        return f"{1e6 * seconds:.0f} µs"
     if seconds < 0.1:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 10:
@@ -73,6 +120,12 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600:,} h {whole % 3600 // 60} min"
+
+
+def time_unit(seconds: float) -> tuple[str, float]:
+    """Return the unit that suits a time, and its seconds."""
+    units = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
+    return next((unit for unit in units if seconds >= 2 * unit[1]), ("ms", 1e-3))
 
 
 def percent(share: float) -> str:

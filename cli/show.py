@@ -1,17 +1,18 @@
 """`blend show`: the job, its schedule, its prefix tree, or one request, for a person to judge."""
 
-from collections.abc import Callable
-from typing import Annotated, Literal
+from importlib import import_module
+from types import ModuleType
+from typing import Annotated, Any, Literal
 
 import typer
 
-from blend.cli.console import print_json
+from blend.cli.console import paged, print_json
 from blend.cli.options import JobArgument, JsonOption
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.store.job import Job
 
-What = Literal["job", "schedule", "tree", "request"]
+What = Literal["job", "schedule", "tree", "request", "timeline", "rejected", "failures"]
 
 
 def show_command(
@@ -20,34 +21,54 @@ def show_command(
     custom_id: Annotated[
         str | None, typer.Argument(metavar="[CUSTOM_ID]", help="The request to look at.")
     ] = None,
+    node: Annotated[
+        int | None, typer.Option(min=0, help="Of the tree, show this node and what is below it.")
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option(min=0, help="Of the tree, show so many levels below it.")
+    ] = None,
     as_json: JsonOption = False,
+    as_csv: Annotated[
+        bool, typer.Option("--csv", help="Print a table as CSV to stdout instead.")
+    ] = False,
 ) -> None:
     """Look at the job, its schedule, its prefix tree, or one request by its custom_id."""
-    if what == "request" and custom_id is None:
-        named = command_line("blend", "show", job_path, "request", "CUSTOM_ID")
-        raise BlendError("no request is named", hint=f"`{named}`")
+    asked = _asked(what, job_path=str(job_path), custom_id=custom_id, node=node, depth=depth)
+    view = _view(what)
+    if as_csv and (as_json or not hasattr(view, "write_csv")):
+        raise BlendError(
+            "`--csv` and `--json` exclude each other" if as_json else f"no table: {what}",
+            hint="`--csv` is for schedule, tree, timeline, rejected and failures",
+        )
     with Job.open(job_path) as job:
-        document, draw = _view(job, what, custom_id or "")
         if as_json:
-            print_json(document())
+            print_json(view.document(job, **asked))
+        elif as_csv:
+            view.write_csv(job, **asked)
         else:
-            draw()
+            with paged():
+                view.draw(job, **asked)
 
 
-def _view(job: Job, what: What, custom_id: str) -> tuple[Callable[[], object], Callable[[], None]]:
-    """Return how to document and how to draw what is asked for."""
-    from blend.cli.views import job as job_view
-    from blend.cli.views import request as request_view
-    from blend.cli.views import schedule as schedule_view
-    from blend.cli.views import tree as tree_view
+def _view(what: What) -> ModuleType:
+    """Import and return the one view that is asked for."""
+    return import_module(f"blend.cli.views.{what}")
 
-    if what == "job":
-        return lambda: job_view.document(job), lambda: job_view.draw(job)
-    if what == "schedule":
-        return lambda: schedule_view.document(job), lambda: schedule_view.draw(job)
+
+def _asked(
+    what: What, *, job_path: str, custom_id: str | None, node: int | None, depth: int | None
+) -> dict[str, Any]:
+    """Return what a view is told; BlendError for what it would not understand."""
+    if what == "request":
+        if custom_id is None:
+            named = command_line("blend", "show", job_path, "request", "CUSTOM_ID")
+            raise BlendError("no request is named", hint=f"`{named}`")
+        return {"custom_id": custom_id}
+    if custom_id is not None:
+        named = command_line("blend", "show", job_path, "request", custom_id)
+        raise BlendError(f"{what} takes no name: {custom_id}", hint=f"`{named}`")
     if what == "tree":
-        return lambda: tree_view.document(job), lambda: tree_view.draw(job)
-    return (
-        lambda: request_view.document(job, custom_id),
-        lambda: request_view.draw(job, custom_id),
-    )
+        return {"node": node or 0, "depth": depth}
+    if node is not None or depth is not None:
+        raise BlendError("`--node` and `--depth` are for the tree", hint="`blend show JOB tree`")
+    return {}

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from blend.cli.console import counted, inert, out, percent, print_json, shortened, table
+from blend.cli.job_run import judgement
+from blend.cli.judged_run import judgement_document, judgement_lines
 from blend.cli.options import JobArgument, JsonOption
 from blend.core.causes import may_pass_later, name_of
 from blend.core.command_line import command_line
@@ -25,6 +27,10 @@ def status_command(job_path: JobArgument, as_json: JsonOption = False) -> None:
         if counts.prompt_tokens:
             out.print(tokens_line(counts))
         _print_failures(job)
+        if judged := judgement(job):
+            out.print("against the plan:")
+            for line in judgement_lines(job, judged):
+                out.print(f"  {line}")
         out.print(inert(next_step(job, counts)))
 
 
@@ -59,6 +65,7 @@ def status_document(job: Job) -> dict[str, object]:
         ],
         "rejections": [group._asdict() for group in job.rejections_by_reason()],
         "runs": [asdict(run) for run in job.runs()],
+        "judgement": judgement_document(judgement(job)),
     }
 
 

@@ -26,7 +26,9 @@ from blend.core.schedule import Schedule
 from blend.store import followers, lock, plans, results, retries, rows, runs, settings, sources
 from blend.store.database import Database, open_database
 from blend.store.records import (
+    Answered,
     Counts,
+    Failure,
     FailureGroup,
     NewRow,
     Outcome,
@@ -41,7 +43,9 @@ from blend.store.records import (
 )
 
 __all__ = [
+    "Answered",
     "Counts",
+    "Failure",
     "FailureGroup",
     "Job",
     "NewRow",
@@ -225,6 +229,17 @@ class Job:
         """Return the schedule of the latest plan; rows ingested since are not in it."""
         return plans.schedule(self._database)
 
+    def expected_tokens(self) -> npt.NDArray[np.float64]:
+        """Return the output tokens the plan expects of a sequence of each row, NaN outside it."""
+        return plans.expected_tokens(self._database)
+
+    def subtrees(self) -> npt.NDArray[np.int32] | None:
+        """Return for each row the index in the plan's outline of the deepest subtree it is in.
+
+        None where no plan says so.
+        """
+        return plans.subtrees(self._database)
+
     def place(self, row: int) -> Place | None:
         """Return where the latest plan puts a row; None when none does."""
         return plans.place(self._database, row)
@@ -331,6 +346,14 @@ class Job:
         Custom_id, completion and mark come in row order: one consistent state, in flat memory.
         """
         return results.latest_answers(self._database)
+
+    def answered(self) -> Answered:
+        """Return what the answered rows took, without reading a text."""
+        return results.answered(self._database)
+
+    def failed(self) -> Iterator[Failure]:
+        """Yield every failed row in row order, in flat memory."""
+        return results.failed(self._database)
 
     def output_tokens(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the rows that ran and were answered, ascending, and the output tokens of each."""

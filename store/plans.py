@@ -1,9 +1,11 @@
 """Plans and the schedule of the latest one."""
 
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from blend.core.planning.identical import Followers
@@ -11,9 +13,11 @@ from blend.core.schedule import Schedule
 from blend.store import blending, followers
 from blend.store.database import Database
 from blend.store.records import Place, PlanRecord
+from blend.store.rows import count_rows
 from blend.store.settings import json_text
 
 ROWS_A_SLICE = 16_384
+SUBTREES = "subtrees"
 
 _SCHEDULE = np.dtype(
     [
@@ -49,7 +53,10 @@ def save_plan(
         ).lastrowid
         assert plan is not None
         sql.execute("DELETE FROM schedule")
-        sql.execute("DELETE FROM blobs WHERE key = ?", (blending.KEY,))
+        sql.execute("DELETE FROM blobs WHERE key IN (?, ?)", (blending.KEY, SUBTREES))
+        if record.subtree is not None:
+            packed = zlib.compress(record.subtree.astype("<i4").tobytes(), 1)
+            sql.execute("INSERT INTO blobs VALUES (?, ?)", (SUBTREES, packed))
         if schedule.blending is not None:
             packed = blending.to_bytes(schedule.blending)
             sql.execute("INSERT INTO blobs VALUES (?, ?)", (blending.KEY, packed))
@@ -126,6 +133,34 @@ def schedule(database: Database) -> Schedule | None:
         name: np.ascontiguousarray(table[name]) for name in _SCHEDULE.fields or ()
     }
     return Schedule(policy, root_density=root_density, blending=known, **columns)
+
+
+def expected_tokens(database: Database) -> npt.NDArray[np.float64]:
+    """Return the output tokens that the latest plan expects of a sequence of each row, (n,).
+
+    NaN for a row that is in no plan.
+    """
+    with database.read() as sql:
+        expected = np.full(count_rows(sql), np.nan)
+        table = np.fromiter(
+            sql.execute(
+                "SELECT row, expected_tokens FROM schedule"
+                " WHERE plan = (SELECT max(plan) FROM plans)"
+            ),
+            np.dtype([("row", np.int64), ("tokens", np.float64)]),
+        )
+    expected[table["row"]] = table["tokens"]
+    return expected
+
+
+def subtrees(database: Database) -> npt.NDArray[np.int32] | None:
+    """Return the index in the plan's outline of the deepest subtree of each row, (n,).
+
+    None before the first plan, and where that plan is older than this account of it.
+    """
+    with database.read() as sql:
+        packed = sql.execute("SELECT value FROM blobs WHERE key = ?", (SUBTREES,)).fetchone()
+    return np.frombuffer(zlib.decompress(packed[0]), "<i4") if packed else None
 
 
 def place(database: Database, row: int) -> Place | None:

@@ -134,7 +134,8 @@ class PlanRecord:
 
     The sample's arrays have shape (k,): the rows that ran, their output tokens so far, and whether
     they finished. ``length_source``, (n,) by row, says where each expected length came from;
-    reading a plan back leaves it None. ``id`` and ``created`` (Unix time) are given by saving.
+    ``subtree``, (n,) by row, is the index in ``outline`` of the deepest subtree that holds it;
+    reading a plan back leaves both None. ``id`` and ``created`` (Unix time) are given by saving.
     """
 
     policy: str
@@ -146,8 +147,30 @@ class PlanRecord:
     sample_tokens: npt.NDArray[np.float64] = field(default_factory=_no_tokens)
     sample_finished: npt.NDArray[np.bool_] = field(default_factory=_no_flags)
     length_source: npt.NDArray[np.int8] | None = None
+    subtree: npt.NDArray[np.int32] | None = None
     id: int = 0
     created: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What the answered rows took, arrays (k,) in row order; tokens of all their sequences."""
+
+    rows: npt.NDArray[np.int64]
+    prompt_tokens: npt.NDArray[np.int64]
+    output_tokens: npt.NDArray[np.int64]
+    cached_tokens: npt.NDArray[np.int64]
+
+
+class Failure(NamedTuple):
+    """One failed row, with its line of the input; ``message`` is the beginning of the error's."""
+
+    custom_id: str
+    path: str
+    line: int
+    status_code: int
+    message: str
+    attempts: int
 
 
 class Place(NamedTuple):

@@ -11,7 +11,7 @@ import orjson
 from blend.core.completion import Completion
 from blend.store.database import Database
 from blend.store.followers import hand_on
-from blend.store.records import Counts, FailureGroup
+from blend.store.records import Answered, Counts, Failure, FailureGroup
 from blend.store.rows import count_rows
 
 MESSAGE_CHARACTERS = 200
@@ -153,6 +153,30 @@ def output_tokens(database: Database) -> tuple[npt.NDArray[np.int64], npt.NDArra
         ).fetchall()
     columns = np.array(found, np.int64).reshape(-1, 2)
     return columns[:, 0], columns[:, 1]
+
+
+def answered(database: Database) -> Answered:
+    """Return what the answered rows took, without reading a text."""
+    names = ("row", "prompt_tokens", "completion_tokens", "cached_tokens")
+    with database.read() as sql:
+        table = np.fromiter(
+            sql.execute(
+                f"SELECT {', '.join(names)} FROM results WHERE status_code = 200 ORDER BY row"
+            ),
+            np.dtype([(name, np.int64) for name in names]),
+        )
+    return Answered(*(np.ascontiguousarray(table[name]) for name in names))
+
+
+def failed(database: Database) -> Iterator[Failure]:
+    """Yield every failed row in row order: one consistent state, in flat memory."""
+    with database.snapshot() as sql:
+        for columns in sql.execute(
+            "SELECT custom_id, path, line, status_code, reason, attempts FROM results"
+            " JOIN requests USING (row) JOIN sources USING (source)"
+            " WHERE status_code <> 200 ORDER BY results.row"
+        ):
+            yield Failure(*columns)
 
 
 def counts(database: Database) -> Counts:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
-from hypothesis import settings
 
 from blend.core.engines.vllm import VllmEngine
 from tests.tiny_engine import settings
@@ -12,8 +12,8 @@ from tests.tiny_model import tiny_model
 from tests.vllm_reference import vllm_serve
 
 # A busy machine is no counterexample.
-settings.register_profile("any speed", deadline=None)
-settings.load_profile("any speed")
+hypothesis.settings.register_profile("any speed", deadline=None)
+hypothesis.settings.load_profile("any speed")
 
 
 @pytest.fixture(scope="session")

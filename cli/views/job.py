@@ -1,9 +1,11 @@
 """The job at a glance: where it comes from, what it costs, how far it is."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from blend.cli.console import counted, duration, inert, out, percent, significant
+from blend.cli.job_run import foreseen, judgement
+from blend.cli.judged_run import judgement_lines
 from blend.cli.status import (
     next_step,
     rows_line,
@@ -28,7 +30,8 @@ def document(job: Job) -> dict[str, object]:
         "plan": {
             "policy": plan.policy,
             "settings": plan.settings,
-            "predictions": plan.predictions,
+            # `show JOB timeline` has that.
+            "predictions": {k: v for k, v in plan.predictions.items() if k != "timeline"},
             "sampled": len(plan.sample_rows),
         }
         if plan
@@ -37,22 +40,32 @@ def document(job: Job) -> dict[str, object]:
 
 
 def draw(job: Job) -> None:
-    """Print the job in a dozen lines."""
+    """Print the job on one screen."""
     counts = job.counts()
     out.print(f"[bold]{inert(str(job.path))}[/]: {state(job, counts)}")
-    out.print(f"model     {inert(str(job.meta('model')))}")
+    _lines("model", [inert(str(job.meta("model")))])
     for source in job.sources():
         done = "" if source.complete else " (not whole)"
-        out.print(f"from      {inert(source.path)}, {counted(source.line)} lines{done}")
-    out.print(f"requests  {rows_line(counts)}")
-    out.print(f"prompts   {counted(counts.total_prompt_tokens)} tokens")
+        _lines("from", [f"{inert(source.path)}, {counted(source.line)} lines{done}"])
+    _lines("requests", [rows_line(counts)])
+    _lines("prompts", [f"{counted(counts.total_prompt_tokens)} tokens"])
     plan = job.plan()
     if plan:
         _draw_plan(plan)
     if counts.prompt_tokens:
-        out.print(f"results   {tokens_line(counts)}")
+        _lines("results", [tokens_line(counts)])
     _draw_runs(job)
+    if judged := judgement(job):
+        _lines("judged", judgement_lines(job, judged))
     out.print(inert(next_step(job, counts)))
+    if plan:
+        out.print("more: `schedule`, `tree`, `timeline`, `request CUSTOM_ID` behind the job's name")
+
+
+def _lines(label: str, lines: Iterable[str]) -> None:
+    for line in lines:
+        out.print(f"{label:<10}{line}")
+        label = ""
 
 
 def _draw_plan(plan: PlanRecord) -> None:
@@ -60,22 +73,36 @@ def _draw_plan(plan: PlanRecord) -> None:
     sampled = (
         f", {counted(len(plan.sample_rows))} requests sampled" if len(plan.sample_rows) else ""
     )
-    out.print(f"plan      {plan.policy}{sampled}")
-    out.print(
-        f"sharing   {percent(expected['sharing'])} of the prompt tokens, "
-        f"of {percent(expected['best_sharing'])} possible"
+    _lines("plan", [f"{plan.policy}{sampled}"])
+    _lines(
+        "sharing",
+        [
+            f"{percent(expected['sharing'])} of the prompt tokens, "
+            f"of {percent(expected['best_sharing'])} possible"
+        ],
     )
-    out.print(
-        f"density   {significant(expected['density'])} "
-        f"(compute {duration(expected['comp_s'])}, memory {duration(expected['mem_s'])})"
+    _lines(
+        "density",
+        [
+            f"{significant(expected['density'])} "
+            f"(compute {duration(expected['comp_s'])}, memory {duration(expected['mem_s'])})"
+        ],
     )
-    out.print(f"answers   {counted(expected['output_tokens'])} tokens expected")
-    out.print(
-        f"expected  {duration(expected['overlapped_s'])} to "
-        f"{duration(expected['sequential_s'])} on {plan.settings['hardware']['name']}"
-    )
+    _lines("answers", [f"{counted(expected['output_tokens'])} tokens expected"])
+    _lines("expected", [_times(plan)])
     if expected.get("simulated"):
         _draw_simulated(expected["simulated"])
+
+
+def _times(plan: PlanRecord) -> str:
+    expected, timeline = plan.predictions, foreseen(plan)
+    said = (
+        f"{duration(expected['overlapped_s'])} to {duration(expected['sequential_s'])} "
+        f"on {plan.settings['hardware']['name']}"
+    )
+    if timeline is None or not len(timeline.seconds):
+        return said
+    return f"{said}; foreseen: {duration(float(timeline.seconds[-1]))} after the sample"
 
 
 def _draw_simulated(found: Mapping[str, Any]) -> None:
@@ -89,7 +116,5 @@ def _draw_simulated(found: Mapping[str, Any]) -> None:
 def _draw_runs(job: Job) -> None:
     for run in job.runs():
         lasted = duration((run.finished or run.heartbeat) - run.started)
-        out.print(
-            f"{run.purpose:<9} {counted(run.results)} results on {inert(run.engine)} in {lasted}: "
-            f"{run.outcome or 'unfinished'}"
-        )
+        line = f"{counted(run.results)} results on {inert(run.engine)} in {lasted}"
+        _lines(run.purpose, [f"{line}: {run.outcome or 'unfinished'}"])

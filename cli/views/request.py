@@ -2,17 +2,37 @@
 
 from typing import Any
 
+import numpy as np
 import orjson
 
-from blend.cli.console import counted, inert, out, percent, shortened, significant
+from blend.cli.console import (
+    counted,
+    duration,
+    inert,
+    out,
+    percent,
+    shortened,
+    significant,
+)
+from blend.cli.job_plan import plan_of
+from blend.cli.job_run import planned_engine
 from blend.core.command_line import command_line
 from blend.core.completion import Completion
 from blend.core.errors import BlendError
-from blend.core.planning.lengths import KNOWN, SOURCES
+from blend.core.planning.cost import decode_comp_s, mem_s, segment_comp_s
+from blend.core.planning.lengths import SOURCES
 from blend.core.schedule import LEFT
 from blend.store.job import Job, Place
 
 TEXT_WIDTH = 600
+
+_KNOWN_BY = {
+    "observed": "its answer is known",
+    "subtree": "from samples that share its prefix",
+    "sibling": "from samples of its relatives",
+    "prior": "guessed from max_tokens",
+    "known": "the request itself says so",
+}
 
 
 def _row(job: Job, custom_id: str) -> int:
@@ -44,9 +64,45 @@ def document(job: Job, custom_id: str) -> dict[str, object]:
         "sequences": request.sequences,
         "place": _place(place) if place else None,
         "follows": job.custom_ids([leader])[0] if leader is not None else None,
+        "path": [_node(*pair) for pair in _path(job, row)],
+        "cost": _cost(job, place, len(request.prompt), request.sequences) if place else None,
         "attempts": job.attempts(row),
         "result": _result(result) if result else None,
         "earlier_results": [_result(earlier) for earlier in job.earlier_results(row)],
+    }
+
+
+def _path(job: Job, row: int) -> list[tuple[int, dict[str, Any]]]:
+    """Return the subtrees of the outline that hold a row, from the whole job down."""
+    plan, subtree = job.plan(), job.subtrees()
+    if plan is None or subtree is None or row >= len(subtree):
+        return []
+    path = [int(subtree[row])]
+    while path[-1]:
+        path.append(plan.outline[path[-1]]["parent"])
+    return [(node, plan.outline[node]) for node in reversed(path)]
+
+
+def _node(number: int, node: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "node": number,
+        "rows": node["rows"],
+        "prefix_tokens": node["prefix_tokens"],
+        "density": node["density"],
+    }
+
+
+def _cost(job: Job, place: Place, prompt_tokens: int, sequences: int) -> dict[str, float | str]:
+    """Return what the plan expects a request to take on its device, the cached prefix left out."""
+    engine = planned_engine(plan_of(job))
+    hardware, model = engine.hardware, engine.model
+    tokens = np.array([place.expected_tokens])
+    start, end = np.array([prompt_tokens - place.uncached_tokens]), np.array([prompt_tokens])
+    return {
+        "hardware": hardware.name,
+        "prefill_s": float(segment_comp_s(start, end, hardware=hardware, model=model)[0]),
+        "decode_s": float(sequences * decode_comp_s(tokens, hardware=hardware, model=model)[0]),
+        "memory_s": float(sequences * mem_s(end, tokens, hardware=hardware, model=model)[0]),
     }
 
 
@@ -93,7 +149,7 @@ def draw(job: Job, custom_id: str) -> None:
         name = inert(job.custom_ids([leader])[0])
         out.print(f"identical to {name}, which runs for both")
     if place:
-        out.print(_why(place, len(request.prompt)))
+        _draw_place(job, row, place, len(request.prompt), request.sequences)
     if earlier := job.earlier_results(row):
         out.print(f"taken back by `blend retry`: {counted(len(earlier), 'earlier results')}")
     if result is None:
@@ -111,15 +167,35 @@ def draw(job: Job, custom_id: str) -> None:
         out.print(inert(shortened(paragraph, TEXT_WIDTH)))
 
 
-def _why(place: Place, prompt_tokens: int) -> str:
+def _draw_place(job: Job, row: int, place: Place, prompt_tokens: int, sequences: int) -> None:
+    cost = _cost(job, place, prompt_tokens, sequences)
     shared = 1 - place.uncached_tokens / max(prompt_tokens, 1)
+    out.print(_why(place, plan_of(job).predictions["density"]))
+    source = place.length_source
+    known = "" if source is None else f": {_KNOWN_BY[SOURCES[source]]}"
+    out.print(f"{percent(shared)} of the prompt shared with rows before it")
+    out.print(f"{counted(place.expected_tokens)} output tokens expected{known}")
+    out.print(
+        f"costs {cost['hardware']} {duration(float(cost['prefill_s']))} of prefill, "
+        f"{duration(float(cost['decode_s']))} of decoding, "
+        f"{duration(float(cost['memory_s']))} of reading the cache"
+    )
+    path = _path(job, row)
+    if path:
+        steps, deepest = " > ".join(str(number) for number, _ in path), path[-1][1]
+        out.print(
+            f"nodes of the tree: {steps}, whose {counted(deepest['rows'], 'rows')} "
+            f"share {counted(deepest['prefix_tokens'], 'tokens')}"
+        )
+
+
+def _why(place: Place, root: float) -> str:
     bound = "compute-bound" if place.side == LEFT else "memory-bound"
     end = "left" if place.side == LEFT else "right"
-    certain = "known" if place.length_source == KNOWN else "expected"
+    beside = "above" if place.density >= root else "below"
     return (
-        f"position {counted(place.position)} on the {end}, {bound} side: "
-        f"density {significant(place.density)}\n{percent(shared)} of the prompt shared with rows "
-        f"before it, {counted(place.expected_tokens)} output tokens {certain}"
+        f"position {counted(place.position)} on the {end}, {bound} side\n"
+        f"density {significant(place.density)}, {beside} the job's {significant(root)}"
     )
 
 

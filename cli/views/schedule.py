@@ -1,20 +1,44 @@
 """The schedule from its compute-bound to its memory-bound end."""
 
 import itertools
+import string
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from blend.cli.console import counted, inert, out, percent, shortened, significant, table
-from blend.cli.job_plan import schedule_of
+from blend.cli.console import (
+    counted,
+    inert,
+    out,
+    percent,
+    print_csv,
+    shortened,
+    significant,
+    table,
+)
+from blend.cli.job_plan import plan_of, schedule_of
+from blend.cli.job_run import foreseen
+from blend.cli.views import strip
 from blend.core.schedule import LEFT, Schedule
-from blend.store.job import Job
+from blend.store.job import Job, PlanRecord
 
-STRIP_WIDTH = 64
-_LEVELS = "▁▂▃▄▅▆▇█"
 SECTIONS = 12
+Ints = npt.NDArray[np.int64]
+LETTERS = string.ascii_lowercase
+
+CSV_HEADERS = (
+    "position",
+    "custom_id",
+    "row",
+    "side",
+    "density",
+    "prompt_tokens",
+    "uncached_tokens",
+    "expected_tokens",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +55,11 @@ class Section:
     custom_id: str
 
 
-def sections(job: Job, schedule: Schedule) -> list[Section]:
-    """Cut the schedule into at most `SECTIONS` runs of equal rows, never across its sides."""
-    prompt_tokens = job.sizes().prompt_tokens[schedule.order]
+def sections(job: Job, schedule: Schedule, prompt_tokens: Ints) -> list[Section]:
+    """Cut the schedule into at most `SECTIONS` runs of equal rows, never across its sides.
+
+    ``prompt_tokens`` are those of the rows in their order.
+    """
     return [
         _section(job, schedule, prompt_tokens, lo=lo, hi=hi)
         for side_lo, side_hi in _side_ranges(schedule)
@@ -53,9 +79,7 @@ def _cuts(lo: int, hi: int, size: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, hi)
 
 
-def _section(
-    job: Job, schedule: Schedule, prompt_tokens: npt.NDArray[np.int64], *, lo: int, hi: int
-) -> Section:
+def _section(job: Job, schedule: Schedule, prompt_tokens: Ints, *, lo: int, hi: int) -> Section:
     return Section(
         first_position=lo,
         rows=hi - lo,
@@ -68,31 +92,46 @@ def _section(
     )
 
 
-def strip(schedule: Schedule, width: int = STRIP_WIDTH) -> str:
-    """Return the density along the schedule, one character a bin, high for compute-bound."""
-    bins = np.array_split(np.log(np.clip(schedule.density, 1e-6, 1e6)), min(width, len(schedule)))
-    means = np.array([part.mean() for part in bins])
-    low, high = float(means.min()), float(means.max())
-    scaled = (means - low) / (high - low) if high > low else np.zeros_like(means)
-    return "".join(_LEVELS[round(level * (len(_LEVELS) - 1))] for level in scaled)
-
-
 def document(job: Job) -> dict[str, object]:
     """Return the schedule's sections and its whole order as JSON values."""
     schedule = schedule_of(job)
+    prompt_tokens = job.sizes().prompt_tokens[schedule.order]
     return {
         "policy": schedule.policy,
         "rows": len(schedule),
         "root_density": schedule.root_density,
-        "sections": [asdict(section) for section in sections(job, schedule)],
+        "nodes": nodes(schedule),
+        "left_rows": int((schedule.side == LEFT).sum()),
+        "sections": [asdict(section) for section in sections(job, schedule, prompt_tokens)],
         "order": schedule.order,
         "density": schedule.density,
     }
 
 
-def draw(job: Job) -> None:
-    """Print the density strip and the sections."""
+def write_csv(job: Job) -> None:
+    """Write a record for every position."""
     schedule = schedule_of(job)
+    columns = (
+        range(len(schedule)),
+        job.custom_ids(schedule.order.tolist()),
+        schedule.order.tolist(),
+        np.where(schedule.side == LEFT, "left", "right").tolist(),
+        schedule.density.tolist(),
+        job.sizes().prompt_tokens[schedule.order].tolist(),
+        schedule.uncached_tokens.tolist(),
+        schedule.expected_tokens.tolist(),
+    )
+    print_csv(CSV_HEADERS, zip(*columns, strict=True))
+
+
+def nodes(schedule: Schedule) -> int:
+    """Return the runs of one density, which the scanner takes one after another."""
+    return int(np.count_nonzero(np.diff(schedule.density)) + 1) if len(schedule) else 0
+
+
+def draw(job: Job) -> None:
+    """Print the strips of density, sharing and subtrees, and the sections."""
+    plan, schedule = plan_of(job), schedule_of(job)
     if not len(schedule):
         out.print("the schedule is empty")
         return
@@ -101,19 +140,81 @@ def draw(job: Job) -> None:
         f"policy {schedule.policy}, {counted(len(schedule), 'rows')}, "
         f"{left} on the compute-bound side, density {significant(schedule.root_density)}"
     )
-    out.print("")
-    bars = strip(schedule)
-    out.print(bars)
-    out.print(f"{'compute-bound':<{len(bars) - 12}}memory-bound" if len(bars) > 26 else "")
+    out.print(_batches(plan, schedule) + "\n")
+    prompt_tokens = job.sizes().prompt_tokens[schedule.order]
+    _draw_strips(job, plan, schedule, prompt_tokens)
     out.print("")
     out.print(
         table(
             ("from", "rows", "side", "density", "prompt", "cached", "answer", "begins with"),
-            (_cells(section) for section in sections(job, schedule)),
+            (_cells(section) for section in sections(job, schedule, prompt_tokens)),
             numbers={0, 1, 3, 4, 5, 6},
         )
     )
     out.print("\nprompt and answer: tokens a request; cached: share of its prompt")
+
+
+def _batches(plan: PlanRecord, schedule: Schedule) -> str:
+    """Say in how many pieces the scanner takes the rows, and how many are in flight."""
+    said = f"taken in {counted(nodes(schedule), 'nodes')}"
+    timeline = foreseen(plan)
+    if timeline is None or not len(timeline.running):
+        return said
+    running = float(np.median(timeline.running))
+    return f"{said}, about {counted(running)} sequences running at a time"
+
+
+def _draw_strips(job: Job, plan: PlanRecord, schedule: Schedule, prompt_tokens: Ints) -> None:
+    """Print density, shared prompt, subtree and side along the schedule, left to right."""
+    width = strip.strip_width()
+    densities = strip.log_means(schedule.density, width)
+    cached = 1.0 - schedule.uncached_tokens / np.maximum(prompt_tokens, 1)
+    right = strip.means(schedule.side != LEFT, width)
+    _line("density", strip.density_bars(densities, schedule.root_density))
+    _line("cached", strip.bars(strip.means(cached, width), low=0.0, high=1.0))
+    names, letters = _subtree_letters(job, plan, schedule, width)
+    if letters:
+        _line("prefix", letters)
+    _line("side", "".join(">" if share >= 0.5 else "<" for share in right))
+    _line("", f"compute-bound{'memory-bound':>{max(len(densities) - 13, 13)}}")
+    for line in names:
+        out.print(line)
+
+
+def _line(label: str, text: str) -> None:
+    out.print(f"{label:<{strip.LABEL_WIDTH}}{text}")
+
+
+def _subtree_letters(
+    job: Job, plan: PlanRecord, schedule: Schedule, width: int
+) -> tuple[list[str], str]:
+    """Return what the letters mean, and the subtree that most rows of each run belong to."""
+    subtree, outline = job.subtrees(), plan.outline
+    if subtree is None:
+        return [], ""
+    top = _top(outline)
+    shown = sorted(set(top) - {0}, key=lambda node: -outline[node]["prompt_tokens"])
+    lettered = dict(zip(shown, LETTERS, strict=False))
+    along = np.array(top)[subtree[schedule.order]]
+    runs = np.array_split(along, min(width, len(along)))
+    most = [int(np.bincount(run).argmax()) for run in runs]
+    drawn = [node for node in lettered if node in most]
+    examples = job.custom_ids(outline[node]["example_row"] for node in drawn)
+    names = [
+        f"{'':<{strip.LABEL_WIDTH}}{lettered[node]}: {counted(outline[node]['rows'], 'rows')}, "
+        f"a prefix of {counted(outline[node]['prefix_tokens'], 'tokens')}, "
+        f"as {inert(shortened(custom_id, 20))}"
+        for node, custom_id in zip(drawn, examples, strict=True)
+    ]
+    return names[:8], "".join(lettered.get(node, "·") for node in most)
+
+
+def _top(outline: list[dict[str, Any]]) -> list[int]:
+    """Return for every node of the outline the one of level 1 that it is in; 0 for the root."""
+    top: list[int] = []
+    for number, node in enumerate(outline):
+        top.append(number if node["level"] <= 1 else top[node["parent"]])
+    return top
 
 
 def _cells(section: Section) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """The prefix tree as a person reads it: the few subtrees that make the job."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from blend.core.planning.demand import Demand, subtree_seconds
 from blend.core.planning.lengths import OBSERVED, Lengths
@@ -18,7 +19,8 @@ class OutlineNode:
     ``prefix_tokens`` are shared by all its rows; ``computed_tokens`` are left of its prompt tokens
     when each shared segment is computed once, ``sharing`` is the share that is not. Seconds and
     density leave out the prefix of the node above. ``expected_tokens`` is the mean output of a
-    sequence, ``sampled_tokens`` that of the rows that ran in the sample and finished.
+    sequence, ``sampled_tokens`` that of the rows that ran in the sample and finished. ``lo`` and
+    ``hi``: its positions [lo, hi) in the depth-first order of its tree.
     """
 
     level: int
@@ -35,6 +37,8 @@ class OutlineNode:
     sampled_rows: int
     sampled_tokens: float | None
     example_row: int
+    lo: int
+    hi: int
 
 
 def outline(
@@ -59,6 +63,8 @@ def outline(
         "expected_tokens": tree.sums(expected) / (tree.hi - tree.lo),
         "sampled_rows": tree.sums(observed).astype(np.int64),
         "example_row": tree.rows[tree.lo],
+        "lo": tree.lo,
+        "hi": tree.hi,
     }
     sampled = tree.sums(np.where(observed, expected, 0.0)) / np.maximum(tree.sums(observed), 1.0)
     return tuple(
@@ -70,6 +76,22 @@ def outline(
         )
         for node, level, above in _visit(tree, comp + mem, levels, children)
     )
+
+
+def subtree_by_row(tree: Tree, nodes: Sequence[OutlineNode]) -> npt.NDArray[np.int32]:
+    """Return the index of the deepest of *nodes* that holds each row, (n,)."""
+    found = np.zeros(len(tree), np.int32)
+    for index, node in enumerate(nodes):
+        found[tree.rows[node.lo : node.hi]] = index
+    return found
+
+
+def top_subtrees(parents: Sequence[int]) -> list[int]:
+    """Return for each node of an outline the one right below the root that it is in; 0 for none."""
+    top: list[int] = []
+    for node, above in enumerate(parents):
+        top.append(top[above] or node if node else 0)
+    return top
 
 
 def _visit(

@@ -16,7 +16,7 @@ from blend.core.planning.demand import Demand, demand_of
 from blend.core.planning.hardware import Hardware, ModelShape, kv_capacity_tokens
 from blend.core.planning.lengths import OBSERVED, Lengths, Observations, estimate
 from blend.core.planning.merge import merged_density
-from blend.core.planning.outline import OutlineNode, outline
+from blend.core.planning.outline import OutlineNode, outline, subtree_by_row
 from blend.core.planning.outlook import Candidate as Candidate
 from blend.core.planning.outlook import Outlook
 from blend.core.planning.prefix_match import sglang_order
@@ -77,13 +77,15 @@ class Prediction:
 class Plan:
     """A schedule with everything that explains it; ``split`` is None but for ``paper``.
 
-    ``outlook``: what simulated runs came to, where there were any.
+    ``subtree`` (n,) by row: the deepest subtree of the outline that holds it. ``outlook``: what
+    simulated runs came to, where there were any.
     """
 
     schedule: Schedule
     lengths: Lengths
     prediction: Prediction
     outline: tuple[OutlineNode, ...]
+    subtree: npt.NDArray[np.int32]
     settings: PlanSettings
     split: Split | None = None
     outlook: Outlook | None = None
@@ -140,6 +142,7 @@ def make_plan(
         order = _class_order(tree, classes, demand, lengths, policy=policy, seed=seed)
         if policy == "blend":
             blending = blending_of(classes, hardware=hardware, model=model, mode=mode)
+    shown = outline(order.tree, lengths, demand)
     prediction = _predict(prompts, lengths, demand, order=order, best=tree.unique_tokens)
     return Plan(
         Schedule(
@@ -154,7 +157,8 @@ def make_plan(
         ),
         lengths,
         prediction,
-        outline(order.tree, lengths, demand),
+        shown,
+        subtree_by_row(order.tree, shown),
         PlanSettings(policy, seed, kept_sharing, hardware, model, mode),
         order.split,
     )

@@ -1,0 +1,102 @@
+"""How did the run of a job go, beside what its plan foresaw?"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from blend.core.planning.engine_model import EngineModel, engine_model
+from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.judgement import Against, AnsweredRows, Judgement, judge
+from blend.core.planning.timeline import Stretches, TimelineBuckets, measured_timeline
+from blend.store.job import Job, PlanRecord, Run, Step
+
+
+def planned_engine(plan: PlanRecord) -> EngineModel:
+    """Return the engine that a plan was made for."""
+    settings = plan.settings
+    return engine_model(
+        Hardware(**settings["hardware"]),
+        ModelShape(**settings["model"]),
+        mode=settings.get("mode", "sequential"),
+    )
+
+
+def foreseen(plan: PlanRecord | None) -> TimelineBuckets | None:
+    """Return the timeline that a plan foresees; None where it has none."""
+    columns: Mapping[str, Any] | None = plan.predictions.get("timeline") if plan else None
+    if columns is None:
+        return None
+    return TimelineBuckets(**{name: np.array(column) for name, column in columns.items()})
+
+
+def executions(job: Job, plan: PlanRecord) -> list[Run]:
+    """Return the runs of a job since it has this plan, without any plan's warm-up."""
+    return [run for run in job.runs() if run.purpose == "execute" and run.started >= plan.created]
+
+
+def measured(job: Job, plan: PlanRecord | None) -> TimelineBuckets | None:
+    """Return the timeline of a plan's executions, one after another; None before the first."""
+    if plan is None:
+        return None
+    steps: list[Step] = []
+    for run in executions(job, plan):
+        before_s = steps[-1].seconds if steps else 0.0
+        steps += [one._replace(seconds=before_s + one.seconds) for one in job.steps(run.id)]
+    return measured_timeline(_stretches(steps), planned_engine(plan)) if steps else None
+
+
+def _stretches(steps: list[Step]) -> Stretches:
+    columns = np.array(steps, np.float64).T
+    by_name = dict(zip(Step._fields, columns, strict=True))
+    whole = {name: by_name[name].astype(np.int64) for name in ("steps", "kv_tokens", "running")}
+    computed = by_name["prefill_tokens"] + by_name["decode_tokens"]
+    return Stretches(
+        by_name["seconds"],
+        computed_tokens=computed.astype(np.int64),
+        answered=by_name["answered"].astype(np.int64),
+        **whole,
+    )
+
+
+def judgement(job: Job) -> Judgement | None:
+    """Return how far the job's answers are from its plan; None without a plan or an execution.
+
+    The rows that the plan knew, from its sample or before, are left out.
+    """
+    plan = job.plan()
+    if plan is None or not executions(job, plan):
+        return None
+    engine, parents = planned_engine(plan), [node["parent"] for node in plan.outline]
+    return judge(
+        _answered_rows(job, plan),
+        parents,
+        sharing=plan.predictions["sharing"],
+        seconds=_seconds(job, plan),
+        hardware=engine.hardware,
+        model=engine.model,
+    )
+
+
+def _seconds(job: Job, plan: PlanRecord) -> Against | None:
+    predicted, actual = foreseen(plan), measured(job, plan)
+    if predicted is None or actual is None or not actual.answered[-1]:
+        return None
+    return Against(predicted.seconds_until(int(actual.answered[-1])), float(actual.seconds[-1]))
+
+
+def _answered_rows(job: Job, plan: PlanRecord) -> AnsweredRows:
+    found, expected, subtree = job.answered(), job.expected_tokens(), job.subtrees()
+    judged = ~np.isnan(expected)
+    judged[plan.sample_rows[plan.sample_finished]] = False
+    keep = judged[found.rows]
+    rows = found.rows[keep]
+    sequences = job.sizes().sequences[rows]
+    return AnsweredRows(
+        found.prompt_tokens[keep],
+        found.cached_tokens[keep],
+        expected[rows] * sequences,
+        found.output_tokens[keep],
+        sequences,
+        np.zeros(len(rows), np.int32) if subtree is None else subtree[rows],
+    )

@@ -1,0 +1,49 @@
+"""The rows that failed: by cause, and each with its place in the input."""
+
+from itertools import islice
+
+from blend.cli.console import counted, inert, out, print_csv, shortened, table
+from blend.store.job import Failure, Job
+
+DRAWN = 100
+
+
+def document(job: Job) -> dict[str, object]:
+    """Return the failed rows as JSON values, and their causes."""
+    return {
+        "causes": [group._asdict() for group in job.failures()],
+        "failed": [one._asdict() for one in job.failed()],
+    }
+
+
+def write_csv(job: Job) -> None:
+    """Write a record for every failed row."""
+    print_csv(Failure._fields, job.failed())
+
+
+def draw(job: Job) -> None:
+    """Print the causes with their counts, and the first failed rows."""
+    causes = job.failures()
+    if not causes:
+        out.print("no request has failed")
+        return
+    out.print(
+        table(
+            ("rows", "status", "why they failed"),
+            (
+                (counted(one.rows), str(one.status_code), inert(shortened(one.message, 60)))
+                for one in causes
+            ),
+            numbers={0, 1},
+        )
+    )
+    out.print("")
+    for one in islice(job.failed(), DRAWN):
+        where = inert(f"{one.path}:{one.line}")
+        out.print(
+            f"{inert(shortened(one.custom_id, 60))} ({where}): status {one.status_code}, "
+            f"{counted(one.attempts)} attempts: {inert(shortened(one.message, 200))}"
+        )
+    more = sum(one.rows for one in causes) - DRAWN
+    if more > 0:
+        out.print(f"\n… and {counted(more)} more: `--csv` and `--json` list all")

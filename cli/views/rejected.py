@@ -1,0 +1,51 @@
+"""The lines that were rejected: how many for which reason, and where each stands."""
+
+from itertools import islice
+
+from blend.cli.console import counted, inert, out, print_csv, shortened, table
+from blend.store.job import Job
+
+DRAWN = 100
+CSV_HEADERS = ("source", "line", "column", "reason", "message", "custom_id")
+
+
+def document(job: Job) -> dict[str, object]:
+    """Return every rejected line as JSON values, and their number by reason."""
+    return {
+        "reasons": {group.reason: group.lines for group in job.rejections_by_reason()},
+        "rejected": [dict(zip(CSV_HEADERS, record, strict=True)) for record in _records(job)],
+    }
+
+
+def write_csv(job: Job) -> None:
+    """Write a record for every rejected line."""
+    print_csv(CSV_HEADERS, _records(job))
+
+
+def _records(job: Job) -> list[tuple[object, ...]]:
+    return [
+        (source, one.line, one.column, one.reason, one.message, one.custom_id)
+        for source, one in job.rejected()
+    ]
+
+
+def draw(job: Job) -> None:
+    """Print the reasons with their counts, and the first rejected lines."""
+    groups = job.rejections_by_reason()
+    if not groups:
+        out.print("no line was rejected")
+        return
+    out.print(
+        table(
+            ("lines", "why they were rejected"),
+            ((counted(group.lines), inert(group.reason)) for group in groups),
+            numbers={0},
+        )
+    )
+    out.print("")
+    for source, one in islice(job.rejected(), DRAWN):
+        where = inert(f"{source}:{one.line}:{one.column}")
+        out.print(f"{where}: {inert(one.reason)}: {inert(shortened(one.message, 200))}")
+    more = sum(group.lines for group in groups) - DRAWN
+    if more > 0:
+        out.print(f"\n… and {counted(more)} more: `--csv` and `--json` list all")

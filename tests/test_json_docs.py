@@ -1,0 +1,75 @@
+"""docs/json.md is the contract of `--json`: each field is told, and each told field is there."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blend.cli.app import main
+from tests.viewed_job import viewed_job
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "json.md"
+
+# Below these keys stand names of others: settings of an engine, a body, a vocabulary of reasons.
+OPEN = {"settings", "body", "endpoints", "notes", "reasons", "simulated"}
+
+COMMANDS = {
+    "status": ["status", "JOB"],
+    "show job": ["show", "JOB"],
+    "show schedule": ["show", "JOB", "schedule"],
+    "show tree": ["show", "JOB", "tree"],
+    "show timeline": ["show", "JOB", "timeline"],
+    "show request": ["show", "JOB", "request", "essay-2"],
+    "show rejected": ["show", "JOB", "rejected"],
+    "show failures": ["show", "JOB", "failures"],
+    "check": ["check", "INPUT"],
+}
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer_dir: Path) -> Path:
+    path = tmp_path_factory.mktemp("documented") / "batch.blend"
+    return viewed_job(path, model=tiny_tokenizer_dir)
+
+
+def sections() -> dict[str, str]:
+    """Return the text below each heading of the document."""
+    parts = re.split(r"^## (.*)$", DOCUMENT.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def fields(value: Any) -> set[str]:
+    """Return the names of all fields of a JSON value, but for what is open to any name."""
+    if isinstance(value, list):
+        return {name for one in value[:50] for name in fields(one)}
+    if not isinstance(value, dict):
+        return set()
+    inner = (fields(part) for name, part in value.items() if name not in OPEN)
+    return set(value).union(*inner)
+
+
+def printed(job: Path, command: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    places = {"JOB": str(job), "INPUT": str(job.with_suffix(".bad.jsonl"))}
+    capsys.readouterr()
+    main([places.get(word, word) for word in COMMANDS[command]] + ["--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_document_tells_of_every_command() -> None:
+    assert list(sections()) == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_field_is_told_and_every_told_field_is_there(job, command: str, capsys) -> None:
+    section = sections()[command]
+    told = set(re.findall(r"`(\w+)`", section))
+    first_column = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    promised = {name for cell in first_column for name in re.findall(r"`(\w+)`", cell)}
+    there = fields(printed(job, command, capsys))
+    if command == "show job":  # which has all of `status`
+        there -= set(re.findall(r"`(\w+)`", sections()["status"])) - promised
+
+    assert sorted(there - told) == []
+    assert sorted(promised - there) == []
