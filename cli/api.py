@@ -190,7 +190,7 @@ def plan_job(
     """
     engine = engine_model(options.hardware, options.model, mode=options.mode)
     if capacity is not None:
-        engine = replace(engine, capacity=capacity)
+        engine = engine.holding(capacity)
     clock = _PlanClock(_plan_s(prompts, tree, options, observations, engine), spent_s=spent_s)
     if options.policy == "auto":
         plan = _guarded_plan(prompts, tree, options, observations, engine, clock)

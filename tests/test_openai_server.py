@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from blend.core.engines.openai_service import UNKNOWN_TOKENS
+from blend.core.engines import UNKNOWN_TOKENS
 from blend.core.errors import RESUMABLE, USAGE, BlendError
 from tests.faulty_server import KEY, MODEL, FaultyServer, serving
 from tests.http_engine import HASTY, opened, run

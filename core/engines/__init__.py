@@ -14,6 +14,10 @@ Pacing = Literal["step budget", "none"]
 """Whether an engine keeps the pace it is asked for, step by step, or computes what it is given."""
 
 
+UNKNOWN_TOKENS = 1 << 40
+"""Stands for a size that a server does not tell: larger than any, so that counts decide."""
+
+
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """What an engine can hold and do in one step, in tokens and sequences.

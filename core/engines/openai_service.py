@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from blend.core.completion import Completion
-from blend.core.engines import Capacity, EngineDiedError
+from blend.core.engines import UNKNOWN_TOKENS, Capacity, EngineDiedError
 from blend.core.engines.openai_health import Failure, Health
 from blend.core.engines.openai_http import Connection, UnansweredError, open_connection
 from blend.core.engines.openai_messages import Dropped, Message, Ready, ServerSettings, Started
@@ -27,9 +27,6 @@ from blend.core.engines.openai_wire import (
 )
 from blend.core.errors import BlendError
 from blend.core.request import Request
-
-UNKNOWN_TOKENS = 1 << 40
-"""Stands for a size that the server does not tell: larger than any, so that counts decide."""
 
 _BLOCK_TOKENS = 16
 _CACHE_EVERY_S = 2.0

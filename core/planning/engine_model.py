@@ -12,9 +12,9 @@ not slow the cache's reads down.
 Differs from the paper: it has neither W nor o, and fits the interference by a polynomial.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from blend.core.engines import Capacity
+from blend.core.engines import UNKNOWN_TOKENS, Capacity
 from blend.core.planning.classes import Mode as Mode  # part of what an engine model is
 from blend.core.planning.hardware import Hardware, ModelShape, kv_capacity_tokens
 
@@ -38,6 +38,15 @@ class EngineModel:
     overhead_s: float = 0.0
     attention: bool = True
     shared_bandwidth: bool = True
+
+    def holding(self, capacity: Capacity) -> "EngineModel":
+        """Return this engine with what a running one can hold, as far as that is known."""
+        known = {
+            name: getattr(self.capacity, name)
+            for name in ("kv_tokens", "context_tokens")
+            if getattr(capacity, name) == UNKNOWN_TOKENS
+        }
+        return replace(self, capacity=replace(capacity, **known))
 
     @property
     def token_s(self) -> float:
