@@ -1,8 +1,10 @@
 """What a person gets when the engine dies, a row kills it, every row fails or the disk is full."""
 
 import os
+import re
 import shutil
 import signal
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from blend.cli.app import main
 from blend.core.completion import Completion
 from blend.core.engines import EngineDiedError, StepReport
 from blend.core.engines.sim import SimEngine
+from blend.store import recorder
 from blend.store.job import Job
 from tests.batch_files import ingested, mixed, read_lines
 from tests.mortal_engine import MortalEngine, mortal
@@ -241,6 +244,76 @@ def test_a_small_job_of_failures_alone_says_why(
 
     assert f"all {ROWS} requests have results, {ROWS} of them failed" in said
     assert f"{ROWS} x 404: no model" in said
+
+
+def test_status_tells_when_a_run_was_last_heard_of(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Job.open(job) as opened:
+        run = opened.begin_run(purpose="execute", engine="sim", settings={}, engine_pid=77)
+        opened.beat(run)
+        capsys.readouterr()
+        assert main(["status", str(job)]) == 0
+        at_work = capsys.readouterr().out
+        opened.end_run(run, "finished")
+        assert main(["status", str(job)]) == 0
+
+    assert re.search(rf"execute, process {os.getpid()} on .*: last sign of life .* ago", at_work)
+    assert "sign of life" not in capsys.readouterr().out
+
+
+def test_a_full_disk_keeps_what_fits_and_the_run_goes_on_when_there_is_room(
+    job: Path,
+    use: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    connections = []
+    connect = sqlite3.connect
+
+    def watched(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connections.append(connect(*args, **kwargs))
+        return connections[-1]
+
+    class Filling(SimEngine):
+        results = 0
+        closed = False
+
+        def step(self) -> StepReport:
+            report = super().step()
+            self.results += len(report.completions)
+            if self.results > 20:
+                pages = connections[0].execute("PRAGMA page_count").fetchone()[0]
+                connections[0].execute(f"PRAGMA max_page_count = {pages}")
+            return replace(report, completions=tuple(map(_long, report.completions)))
+
+        def close(self) -> None:
+            type(self).closed = True
+            super().close()
+
+    use(Filling)
+    with monkeypatch.context() as patch:
+        patch.setattr("sqlite3.connect", watched)
+        # Saved at once: else the results might wait until the end.
+        patch.setattr(recorder, "BATCH_ROWS", 1)
+        assert main(["execute", str(job), *FEW]) == 4
+    said = capsys.readouterr().err
+
+    assert re.search(
+        r"disk full: .*: [\d,]{6,} bytes to write, .*; about [\d,]{7,} bytes for", said
+    )
+    assert "run the same command again" in said
+    assert Filling.closed
+    with Job.open(job) as opened:
+        kept = opened.counts()
+    assert 0 < kept.answered < ROWS
+    use(SimEngine)
+    assert main(["execute", str(job), *FEW, "--resume"]) == 0
+    assert_every_row_has_one_result(job)
+
+
+def _long(completion: Completion) -> Completion:
+    return replace(completion, body=b'{"text": "%s"}' % (b"x" * 50_000))
 
 
 def test_sigterm_drains_like_one_ctrl_c(job: Path, use: Any) -> None:
