@@ -202,7 +202,7 @@ class _JobLives:
                     return False
         except BlendError as error:
             if error.exit_code != RESUMABLE:
-                raise
+                raise BlendError(error.message, hint=error.hint, exit_code=RESUMABLE) from error
             # It ran before with the same arguments: this is one more death.
             raise EngineDiedError(error.message) from error
         return True

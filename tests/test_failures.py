@@ -15,6 +15,8 @@ from blend.cli.app import main
 from blend.core.completion import Completion
 from blend.core.engines import EngineDiedError, StepReport
 from blend.core.engines.sim import SimEngine
+from blend.core.engines.vllm import VllmEngine
+from blend.core.errors import BlendError
 from blend.store import recorder
 from blend.store.job import Job
 from tests.batch_files import ingested, mixed, read_lines
@@ -314,6 +316,47 @@ def test_a_full_disk_keeps_what_fits_and_the_run_goes_on_when_there_is_room(
 
 def _long(completion: Completion) -> Completion:
     return replace(completion, body=b'{"text": "%s"}' % (b"x" * 50_000))
+
+
+def test_another_template_than_the_plans_is_refused_and_the_engine_stopped(
+    tmp_path: Path,
+    tiny_tokenizer_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    closed = []
+
+    class Starting:
+        def close(self) -> None:
+            closed.append(self)
+
+    monkeypatch.setattr(VllmEngine, "start", lambda _settings: Starting())
+    model = Path(shutil.copytree(tiny_tokenizer_dir, tmp_path / "model"))
+    job = ingested(tmp_path / "batch.blend", mixed(4), model=model)
+    assert main(["plan", str(job), "--no-sample", "--hardware", "a100-80g"]) == 0
+    settings = model / "tokenizer_config.json"
+    settings.write_text(settings.read_text().replace("assistant", "helper"))
+    assert main(["execute", str(job)]) == 6
+
+    assert "another template" in capsys.readouterr().err
+    assert len(closed) == 1
+    with Job.open(job) as opened:
+        assert opened.runs() == []
+
+
+def test_a_server_that_refuses_the_key_when_asked_again_leaves_a_job_to_resume(
+    job: Path, use: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Locked(dies_once()):  # type: ignore[misc]
+        def wait_ready(self, timeout_s: float | None = None) -> bool:
+            if self.deaths:
+                raise BlendError("the key is refused", hint="set another")
+            return super().wait_ready(timeout_s)
+
+    use(Locked)
+    assert main(["execute", str(job), *FEW]) == 4
+    assert "the key is refused" in capsys.readouterr().err
+    assert outcomes(job) == ["engine died", "failed"]
 
 
 def test_sigterm_drains_like_one_ctrl_c(job: Path, use: Any) -> None:
