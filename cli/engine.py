@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from blend.cli.console import counted, err
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -39,6 +40,8 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
     """
     _refuse_mixture(job, options)
     _refuse_other_context(job, options.arguments)
+    if options.name == "vllm":
+        _clear_left_behind()
     seat = Seat(partial(_start, job, options))
     try:
         if options.name == "vllm":
@@ -47,6 +50,17 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
         yield seat
     finally:
         seat.close()
+
+
+def _clear_left_behind() -> None:
+    from blend.core.engines.scratch import clear_left_behind
+
+    for left in clear_left_behind():
+        if left.processes:
+            err.print(
+                f"ended {counted(left.processes)} processes of an engine that a dead blend "
+                f"(process {left.owner_pid}) had left behind"
+            )
 
 
 def _start(job: Job, options: EngineOptions) -> Engine:

@@ -22,6 +22,7 @@ from blend.cli.ingest_options import (
 from blend.cli.input_files import STDIN, InputFile, input_files
 from blend.cli.inputs import expand_inputs
 from blend.cli.intake import IntakeRules, OnDuplicate, Taken, take_file
+from blend.cli.job_disk import warn_of_network_disk
 from blend.cli.job_model import (
     ModelOptions,
     keep_model,
@@ -80,6 +81,7 @@ def ingest(job_path: Path, inputs: Sequence[str], options: IngestOptions) -> Ing
 
 
 def _opened(path: Path, stack: ExitStack) -> Job:
+    warn_of_network_disk(path)
     job = stack.enter_context(Job.open(path, create=True))
     stack.enter_context(job.lock("ingest"))
     return job

@@ -22,7 +22,7 @@ from blend.core.running.seat import Seat
 from blend.core.running.supervise import Life, supervise
 from blend.core.running.suspects import Mask, Suspects
 from blend.core.schedule import Schedule
-from blend.store.job import Job, Outcome, Purpose
+from blend.store.job import DiskFullError, Job, Outcome, Purpose
 from blend.store.recorder import Recorder
 from blend.store.timeline import Timeline
 
@@ -30,6 +30,9 @@ OnReport = Callable[[StepReport], None]
 
 POLL_S = 0.2
 _DIED = 500
+
+OVERHEAD_BYTES = 200
+"""What a result takes in the job beside its body."""
 
 
 def _never() -> bool:
@@ -76,7 +79,12 @@ def run_rows(job: Job, schedule: Schedule, seat: Seat, context: RunContext) -> M
     EngineDiedError when the engine died too often, BlendError for a full disk.
     """
     lives = _JobLives(job, schedule, seat, context)
-    supervise(lives, Suspects(job.deaths()), max_rebuilds=context.max_rebuilds)
+    try:
+        supervise(lives, Suspects(job.deaths()), max_rebuilds=context.max_rebuilds)
+    except DiskFullError as full:
+        raise BlendError(
+            full.message + lives.bytes_to_come(), hint=full.hint, exit_code=full.exit_code
+        ) from full
     return lives.dropped
 
 
@@ -94,6 +102,8 @@ class _JobLives:
         self._scheduled[schedule.order] = True
         self._run = 0
         self._answered = 0
+        self._results = 0
+        self._result_bytes = 0
 
     def unfinished(self) -> Mask:
         """Return which rows of the schedule have no result."""
@@ -133,6 +143,14 @@ class _JobLives:
         if not (self._context.stopping() or self._context.breaker.tripped):
             self._context.say(f"{reason}: another engine starts")
             self._seat.renew()
+
+    def bytes_to_come(self) -> str:
+        """Return about how much room the rows that are left will need, as words to append."""
+        if not self._results:
+            return ""
+        rows = int(self.unfinished().sum())
+        bytes_each = self._result_bytes / self._results + OVERHEAD_BYTES
+        return f"; about {rows * bytes_each:,.0f} bytes for the {rows:,} requests that are left"
 
     def _ending(self) -> bool:
         return self._context.stopping() or self._dropping()
@@ -184,13 +202,15 @@ class _JobLives:
                     return False
         except BlendError as error:
             if error.exit_code != RESUMABLE:
-                raise
+                raise BlendError(error.message, hint=error.hint, exit_code=RESUMABLE) from error
             # It ran before with the same arguments: this is one more death.
             raise EngineDiedError(error.message) from error
         return True
 
     def _watch(self, report: StepReport) -> None:
         self._answered += sum(not completion.failed for completion in report.completions)
+        self._results += len(report.completions)
+        self._result_bytes += sum(len(completion.body) for completion in report.completions)
         self._context.breaker.add(report.completions)
         self._context.on_report(report)
 

@@ -12,6 +12,7 @@ import numpy as np
 from blend.cli.console import counted, err, inert
 from blend.cli.engine import log_path, opened_engine
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
+from blend.cli.job_disk import warn_of_network_disk
 from blend.cli.options import EngineOptions
 from blend.cli.progress import RunProgress
 from blend.cli.running import POLL_S, RunContext, run_rows
@@ -57,6 +58,7 @@ def opened_session(job: Job, options: EngineOptions) -> Iterator[Session]:
 
     The death of the engine becomes a BlendError with the command that resumes.
     """
+    warn_of_network_disk(job.path)
     try:
         with drain_on_interrupt() as interrupt, opened_engine(job, options) as seat:
             breaker = Breaker(options.tolerance.give_up_after)

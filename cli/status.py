@@ -1,9 +1,10 @@
 """`blend status`: how far a job is, and what went wrong in it."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from blend.cli.console import counted, inert, out, percent, print_json, shortened, table
+from blend.cli.console import counted, duration, inert, out, percent, print_json, shortened, table
 from blend.cli.job_run import judgement
 from blend.cli.judged_run import judgement_document, judgement_lines
 from blend.cli.options import JobArgument, JsonOption
@@ -23,6 +24,8 @@ def status_command(job_path: JobArgument, as_json: JsonOption = False) -> None:
             return
         counts = job.counts()
         out.print(f"{inert(str(job_path))}: {state(job, counts)}")
+        if counts.unfinished and (at_work := sign_of_life(job)):
+            out.print(inert(at_work))
         out.print(rows_line(counts))
         if counts.prompt_tokens:
             out.print(tokens_line(counts))
@@ -76,6 +79,15 @@ def state(job: Job, counts: Counts) -> str:
     if not counts.unfinished:
         return "completed"
     return "in_progress" if job.plan() or job.executed() else "validating"
+
+
+def sign_of_life(job: Job) -> str | None:
+    """Return who works on the job and when it was last heard of; None when no run is open."""
+    run = next((run for run in reversed(job.runs()) if run.outcome is None), None)
+    if run is None:
+        return None
+    heard = duration(max(time.time() - run.heartbeat, 0))
+    return f"{run.purpose}, process {run.pid} on {run.host}: last sign of life {heard} ago"
 
 
 def next_step(job: Job, counts: Counts) -> str:

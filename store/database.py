@@ -30,6 +30,10 @@ WORK_BYTES = 32 * 1024
 """What SQLite must write beside a job before it can so much as read it."""
 
 
+class DiskFullError(BlendError):
+    """The disk has no room for what is to be written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Database:
     """An open job file."""
@@ -196,8 +200,8 @@ def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendErro
             return None
 
 
-def _disk_full(path: Path, size_bytes: int) -> BlendError:
-    return BlendError(
+def _disk_full(path: Path, size_bytes: int) -> DiskFullError:
+    return DiskFullError(
         f"disk full: {path}: {size_bytes:,} bytes to write, {_free_bytes(path):,} free",
         hint="free some space and run the same command again; what was saved stays",
         exit_code=RESUMABLE,

@@ -24,7 +24,7 @@ from blend.core.prompts import Prompts
 from blend.core.request import Request
 from blend.core.schedule import Schedule
 from blend.store import followers, lock, plans, results, retries, rows, runs, settings, sources
-from blend.store.database import Database, open_database
+from blend.store.database import Database, DiskFullError, open_database
 from blend.store.records import (
     Answered,
     Counts,
@@ -45,6 +45,7 @@ from blend.store.records import (
 __all__ = [
     "Answered",
     "Counts",
+    "DiskFullError",
     "Failure",
     "FailureGroup",
     "Job",

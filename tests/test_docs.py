@@ -152,6 +152,19 @@ def test_files_that_the_docs_name_exist() -> None:
     assert missing == []
 
 
+def test_the_options_that_the_document_on_failures_names_exist() -> None:
+    named = re.findall(r"`(--[a-z-]+)", (ROOT / "docs" / "operating.md").read_text())
+    group = typer.main.get_command(blend_app(list(COMMANDS)))
+    taken = {
+        name
+        for command in group.commands.values()  # type: ignore[attr-defined]
+        for option in command.params
+        for name in option.opts
+    }
+
+    assert {"--max-rebuilds", "--give-up-after", "--stall-timeout"} <= set(named) <= taken
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_of_a_command_is_its_docstring(name: str) -> None:
     docstring = command_function(COMMANDS[name]).__doc__ or ""

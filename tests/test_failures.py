@@ -1,8 +1,10 @@
 """What a person gets when the engine dies, a row kills it, every row fails or the disk is full."""
 
 import os
+import re
 import shutil
 import signal
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,9 @@ from blend.cli.app import main
 from blend.core.completion import Completion
 from blend.core.engines import EngineDiedError, StepReport
 from blend.core.engines.sim import SimEngine
+from blend.core.engines.vllm import VllmEngine
+from blend.core.errors import BlendError
+from blend.store import recorder
 from blend.store.job import Job
 from tests.batch_files import ingested, mixed, read_lines
 from tests.mortal_engine import MortalEngine, mortal
@@ -241,6 +246,117 @@ def test_a_small_job_of_failures_alone_says_why(
 
     assert f"all {ROWS} requests have results, {ROWS} of them failed" in said
     assert f"{ROWS} x 404: no model" in said
+
+
+def test_status_tells_when_a_run_was_last_heard_of(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Job.open(job) as opened:
+        run = opened.begin_run(purpose="execute", engine="sim", settings={}, engine_pid=77)
+        opened.beat(run)
+        capsys.readouterr()
+        assert main(["status", str(job)]) == 0
+        at_work = capsys.readouterr().out
+        opened.end_run(run, "finished")
+        assert main(["status", str(job)]) == 0
+
+    assert re.search(rf"execute, process {os.getpid()} on .*: last sign of life .* ago", at_work)
+    assert "sign of life" not in capsys.readouterr().out
+
+
+def test_a_full_disk_keeps_what_fits_and_the_run_goes_on_when_there_is_room(
+    job: Path,
+    use: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    connections = []
+    connect = sqlite3.connect
+
+    def watched(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connections.append(connect(*args, **kwargs))
+        return connections[-1]
+
+    class Filling(SimEngine):
+        results = 0
+        closed = False
+
+        def step(self) -> StepReport:
+            report = super().step()
+            self.results += len(report.completions)
+            if self.results > 20:
+                pages = connections[0].execute("PRAGMA page_count").fetchone()[0]
+                connections[0].execute(f"PRAGMA max_page_count = {pages}")
+            return replace(report, completions=tuple(map(_long, report.completions)))
+
+        def close(self) -> None:
+            type(self).closed = True
+            super().close()
+
+    use(Filling)
+    with monkeypatch.context() as patch:
+        patch.setattr("sqlite3.connect", watched)
+        # Saved at once: else the results might wait until the end.
+        patch.setattr(recorder, "BATCH_ROWS", 1)
+        assert main(["execute", str(job), *FEW]) == 4
+    said = capsys.readouterr().err
+
+    assert re.search(
+        r"disk full: .*: [\d,]{6,} bytes to write, .*; about [\d,]{7,} bytes for", said
+    )
+    assert "run the same command again" in said
+    assert Filling.closed
+    with Job.open(job) as opened:
+        kept = opened.counts()
+    assert 0 < kept.answered < ROWS
+    use(SimEngine)
+    assert main(["execute", str(job), *FEW, "--resume"]) == 0
+    assert_every_row_has_one_result(job)
+
+
+def _long(completion: Completion) -> Completion:
+    return replace(completion, body=b'{"text": "%s"}' % (b"x" * 50_000))
+
+
+def test_another_template_than_the_plans_is_refused_and_the_engine_stopped(
+    tmp_path: Path,
+    tiny_tokenizer_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    closed = []
+
+    class Starting:
+        def close(self) -> None:
+            closed.append(self)
+
+    monkeypatch.setattr(VllmEngine, "start", lambda _settings: Starting())
+    model = Path(shutil.copytree(tiny_tokenizer_dir, tmp_path / "model"))
+    job = ingested(tmp_path / "batch.blend", mixed(4), model=model)
+    assert main(["plan", str(job), "--no-sample", "--hardware", "a100-80g"]) == 0
+    settings = model / "tokenizer_config.json"
+    settings.write_text(settings.read_text().replace("assistant", "helper"))
+    assert main(["execute", str(job)]) == 6
+
+    assert "another template" in capsys.readouterr().err
+    assert len(closed) == 1
+    with Job.open(job) as opened:
+        assert opened.runs() == []
+
+
+def test_a_server_that_refuses_the_key_when_asked_again_leaves_a_job_to_resume(
+    job: Path, use: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Locked(dies_once()):  # type: ignore[misc]
+        def wait_ready(self, timeout_s: float | None = None) -> bool:
+            if self.deaths:
+                raise BlendError("the key is refused", hint="set another")
+            return super().wait_ready(timeout_s)
+
+    use(Locked)
+    assert main(["execute", str(job), *FEW]) == 4
+    assert "the key is refused" in capsys.readouterr().err
+    assert outcomes(job) == ["engine died", "failed"]
 
 
 def test_sigterm_drains_like_one_ctrl_c(job: Path, use: Any) -> None:

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import orjson
 import pytest
 
 from blend.core.errors import IN_USE, BlendError
 from blend.store.job import Job
+from blend.store.lock import lock_path
+from blend.store.runs import here
 from tests.filled_job import filled_job
 
 HOLDER = """
@@ -50,6 +53,38 @@ def test_the_second_process_learns_who_has_the_job(path: Path) -> None:
 
         assert caught.value.exit_code == IN_USE
         assert f"`execute`, process {other.pid} on {os.uname().nodename}" in caught.value.message
+
+
+def test_the_second_process_learns_when_the_first_was_last_heard_of(path: Path) -> None:
+    with Job.open(path) as job, Job.open(path) as other, job.lock("execute"):
+        run = job.begin_run(purpose="execute", engine="sim", settings={})
+        job.beat(run)
+        with pytest.raises(BlendError, match=r"last sign of life \d s ago"), other.lock("plan"):
+            pass
+        job.end_run(run, "finished")
+        with pytest.raises(BlendError) as caught, other.lock("plan"):
+            pass
+
+    assert "sign of life" not in caught.value.message
+
+
+@pytest.mark.parametrize("left", ["dead process", "other boot", "torn", "of an older version"])
+def test_the_file_of_a_dead_holder_is_taken_over(path: Path, left: str) -> None:
+    with holder(path) as other:
+        file = lock_path(path)
+        said = orjson.loads(file.read_bytes())
+        other.kill()
+        other.wait()
+    match left:
+        case "other boot":
+            said |= {"boot": "of before", "pid": os.getpid()}
+        case "of an older version":
+            del said["boot"]
+    file.write_bytes(orjson.dumps(said)[: 20 if left == "torn" else None])
+    with Job.open(path) as job, job.lock("execute"):
+        taken = orjson.loads(file.read_bytes())
+
+    assert (taken["pid"], taken["boot"]) == (os.getpid(), here()[2])
 
 
 def test_a_killed_holder_lets_go_at_once(path: Path) -> None:

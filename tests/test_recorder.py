@@ -51,6 +51,22 @@ def test_a_result_waits_a_second_at_most(tmp_path: Path) -> None:
         assert (before, recorded(job)) == (0, 2)
 
 
+def test_a_run_without_results_says_every_five_seconds_that_it_is_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("time.time", clock)
+    with filled_job(tmp_path / "j.db", rows=3) as job:
+        recorder = Recorder(job, begun(job), clock=clock)
+        heard = []
+        for _ in range(14):
+            clock.now_s += 1
+            recorder.add([])
+            heard.append(job.runs()[0].heartbeat)
+
+    assert heard == [100.0] * 4 + [105.0] * 5 + [110.0] * 5
+
+
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
 def test_nothing_that_arrived_is_lost_at_the_end(
     tmp_path: Path, error: type[BaseException] | None
@@ -65,6 +81,20 @@ def test_nothing_that_arrived_is_lost_at_the_end(
             pass
 
         assert job.pending().tolist() == [False, True, False]
+
+
+def test_at_the_end_what_fits_on_the_disk_is_saved(tmp_path: Path) -> None:
+    with filled_job(tmp_path / "j.db", rows=3) as job:
+        sql = job._database.connection
+        recorder = Recorder(job, begun(job), clock=Clock())
+        recorder.add([answer(0, text="long" * 20_000), answer(1), answer(2)])
+        # A page for each small one's table and index, none for the long one.
+        pages = sql.execute("PRAGMA page_count").fetchone()[0]
+        sql.execute(f"PRAGMA max_page_count = {pages + 4}")
+        with pytest.raises(BlendError, match=r"disk full: .* 80,\d\d\d bytes"), recorder:
+            pass
+
+        assert job.pending().tolist() == [True, False, False]
 
 
 def test_a_batch_that_could_not_be_saved_is_saved_by_the_next_flush(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """No engine process outlives whoever started it, and its death is noticed: on real vLLM."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,25 +25,45 @@ def step_forever(engine: VllmEngine, rows: list[int]) -> None:
         rows += [completion.row for completion in engine.step().completions]
 
 
-@pytest.mark.parametrize("victim", ["host", "engine core"])
-def test_a_killed_engine_is_reported_and_leaves_nothing(
-    tiny_model_dir: Path, tmp_path: Path, victim: str
+def shared_memory(group: int) -> set[Path]:
+    """Return what the processes of the group share."""
+    maps = "".join(Path(f"/proc/{pid}/maps").read_text() for pid in living(group))
+    return {Path(name) for name in re.findall(r"/dev/shm/psm_\w+", maps)}
+
+
+@pytest.mark.parametrize(
+    ("victim", "by", "reason"),
+    [
+        ("host", signal.SIGKILL, "gone"),
+        ("engine core", signal.SIGKILL, "gone"),
+        ("engine core", signal.SIGSTOP, "hangs"),
+    ],
+)
+def test_an_engine_that_is_killed_or_hangs_is_reported_and_leaves_nothing(
+    tiny_model_dir: Path, tmp_path: Path, victim: str, by: signal.Signals, reason: str
 ) -> None:
-    engine = VllmEngine.start(settings(tiny_model_dir, tmp_path / "engine.log"))
+    started = replace(
+        settings(tiny_model_dir, tmp_path / "engine.log"),
+        # A step of the loaded machine may take seconds.
+        stall_s=15.0 if by == signal.SIGSTOP else 600.0,
+    )
+    engine = VllmEngine.start(started)
     engine.wait_ready()
+    shared = shared_memory(engine.pid)
     for row in range(400):
         engine.submit(request(row, TEXT, text(max_tokens=900 if row else 1, ignore_eos=True)))
     time.sleep(1)
-    os.kill(engine.pid if victim == "host" else engine_core(engine.pid), signal.SIGKILL)
+    os.kill(engine.pid if victim == "host" else engine_core(engine.pid), by)
     killed = time.monotonic()
-    with pytest.raises(EngineDiedError, match="gone"):
+    with pytest.raises(EngineDiedError, match=reason):
         step_forever(engine, answered := [])
     reported_s = time.monotonic() - killed
 
     assert 0 in answered
     assert len(answered) < 400
-    assert reported_s < 2
+    assert reported_s < 2 or by == signal.SIGSTOP
     assert living(engine.pid) == set()
+    assert [path for path in shared if path.exists()] == []
     engine.close()
 
 

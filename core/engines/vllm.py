@@ -27,6 +27,7 @@ from blend.core.engines import (
     silence,
     total,
 )
+from blend.core.engines.scratch import end_processes, make_scratch
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import (
     Abort,
@@ -103,7 +104,7 @@ class VllmEngine:
     def start(cls, settings: EngineSettings) -> "VllmEngine":
         """Start the engine's process and return without waiting for it."""
         settings.log_path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix="blend-"))
+        scratch = make_scratch()
         log = EngineLog.after(settings.log_path)
         ours, theirs = Pipe()
         with settings.log_path.open("ab") as output:
@@ -292,6 +293,8 @@ class VllmEngine:
         self._ended = True
         # What leaves by itself takes its shared memory with it.
         if self._ready is None or not self._left_by_itself():
+            # First by their environment: it tells which memory they shared.
+            end_processes(self._scratch)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._host.pid, signal.SIGKILL)
             self._host.wait()

@@ -9,7 +9,11 @@ _TAIL_BYTES = 200_000
 
 _FAULT = re.compile(r"\b(?:[A-Za-z_.]*(?:Error|Exception)): +(?P<message>\S.*)")
 # These say only that there is a cause elsewhere in the log.
-_NO_CAUSES = ("Engine core initialization failed", "WorkerProc initialization failed")
+_NO_CAUSES = (
+    "Engine core initialization failed",
+    "WorkerProc initialization failed",
+    "EngineCore encountered an issue",
+)
 # A line that a process of the engine itself wrote; the others write of single requests.
 _OF_ENGINE = re.compile(r"\((?:EngineCore|Worker)")
 

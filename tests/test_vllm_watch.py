@@ -1,0 +1,135 @@
+"""An engine that says nothing, or nothing of use, with requests inside counts as dead in time."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from blend.core.completion import Completion
+from blend.core.engines import Capacity, EngineDiedError, StepReport, silence
+from blend.core.engines import vllm as vllm_engine
+from blend.core.engines.vllm import VllmEngine
+from blend.core.engines.vllm_log import EngineLog
+from blend.core.engines.vllm_messages import Moved, Ready
+from tests.tiny_engine import TEXT, living, request, text, wait_until
+
+FOREVER_S = 1000.0
+
+
+class Host:
+    """What stands in for the engine's process: alive, and silent until it is told to speak."""
+
+    def __init__(self, folder: Path):
+        self.process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        self.pipe, self._theirs = Pipe()
+        (folder / "log").touch()
+        self._folder = folder
+
+    def engine(self, *, stall_s: float) -> VllmEngine:
+        theirs: Connection = self._theirs
+        log = EngineLog.after(self._folder / "log")
+        engine = VllmEngine(self.process, theirs, log, self._folder / "scratch", stall_s=stall_s)
+        self.pipe.send(Ready(Capacity(1000, 8, 100, 100, 16), "0"))
+        engine.wait_ready()
+        return engine
+
+    def say(self, report: StepReport, *, received: int = 1) -> None:
+        self.pipe.send(Moved(report, received))
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    monkeypatch.setattr(vllm_engine, "SILENT_S", 0.02)
+    host = Host(tmp_path)
+    yield host
+    host.process.kill()
+    host.process.wait()
+
+
+def moved(*completions: Completion, prefill_tokens: int = 0) -> StepReport:
+    return StepReport(completions, 1, 0, 50, 1, prefill_tokens, 0, 0, 0, 0.1)
+
+
+def give_work(engine: VllmEngine, row: int = 0) -> None:
+    engine.submit(request(row, TEXT, text()))
+
+
+def step_until_dead(engine: VllmEngine, *, meanwhile: Callable[[], None] = lambda: None) -> str:
+    try:
+        while True:
+            meanwhile()
+            engine.step()
+    except EngineDiedError as death:
+        return death.reason
+
+
+def test_an_engine_that_says_nothing_is_killed(host: Host) -> None:
+    engine = host.engine(stall_s=0.2)
+    give_work(engine)
+
+    assert "hangs" in step_until_dead(engine)
+    assert host.process.poll() is not None
+    assert living(host.process.pid) == set()
+
+
+def test_steps_that_compute_nothing_are_no_sign_of_life(host: Host) -> None:
+    engine = host.engine(stall_s=0.2)
+    give_work(engine)
+
+    assert "hangs" in step_until_dead(engine, meanwhile=lambda: host.say(moved()))
+
+
+def test_silence_is_reported_with_the_last_gauges_and_borne_with(host: Host) -> None:
+    engine = host.engine(stall_s=FOREVER_S)
+    give_work(engine)
+    first = engine.step()
+    host.say(moved(prefill_tokens=5))
+    second, third = engine.step(), engine.step()
+
+    assert first == replace(silence(None), waiting=1)
+    assert not second.silent
+    assert third.silent
+    assert (third.running, third.kv_tokens, third.steps) == (second.running, 50, 0)
+    engine.close()
+
+
+def test_waiting_for_work_is_no_hang(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep)
+    monkeypatch.setattr(vllm_engine, "time", clock)
+    engine = host.engine(stall_s=10.0)
+    give_work(engine)
+    host.say(moved(Completion(0, 200, b"{}")))
+    assert engine.step().completions
+    now[0] += 100
+    give_work(engine, 1)
+    now[0] += 9
+
+    assert engine.step().silent
+    now[0] += 1
+    with pytest.raises(EngineDiedError):
+        engine.step()
+
+
+def test_an_engine_that_hangs_cannot_be_waited_for_in_an_abort(host: Host) -> None:
+    engine = host.engine(stall_s=0.2)
+    give_work(engine)
+    with pytest.raises(EngineDiedError, match="hangs"):
+        engine.abort()
+
+    assert wait_until(lambda: host.process.poll() is not None, timeout_s=10)
+
+
+def test_a_dead_host_is_said_at_once(host: Host) -> None:
+    engine = host.engine(stall_s=FOREVER_S)
+    give_work(engine)
+    os.kill(host.process.pid, 9)
+    host.pipe.close()
+
+    assert "its process is gone" in step_until_dead(engine)
