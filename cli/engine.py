@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from blend.cli.console import err, inert
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -16,6 +17,7 @@ from blend.cli.job_model import (
 from blend.cli.options import EngineOptions, whole_number
 from blend.cli.server import open_server
 from blend.core.engines import Capacity, Engine
+from blend.core.engines.vllm_version import installed_version, untested
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.hardware import ModelShape, hardware_preset, kv_capacity_tokens
@@ -48,6 +50,8 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Engine]:
     else:
         from blend.core.engines.vllm import EngineSettings, VllmEngine
 
+        if words := untested(installed_version()):
+            err.print(f"[bold yellow]warning:[/] {inert(words)}")
         model = model_of(job)
         name = arguments.get("served-model-name") or model
         engine = VllmEngine.start(
