@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from blend.cli.console import counted, err
+from blend.cli.console import counted, err, inert
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -18,6 +18,7 @@ from blend.cli.job_model import (
 from blend.cli.options import EngineOptions, whole_number
 from blend.cli.server import open_server
 from blend.core.engines import Capacity, Engine
+from blend.core.engines.vllm_version import installed_version, untested
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.hardware import ModelShape, hardware_preset, kv_capacity_tokens
@@ -42,6 +43,8 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
     _refuse_other_context(job, options.arguments)
     if options.name == "vllm":
         _clear_left_behind()
+        if words := untested(installed_version()):
+            err.print(f"[bold yellow]warning:[/] {inert(words)}")
     seat = Seat(partial(_start, job, options))
     try:
         if options.name == "vllm":

@@ -36,7 +36,7 @@ def request(database: Database, row: int) -> Request:
         raise IndexError(f"no row {row}")
     custom_id, endpoint, body, tokens, max_tokens, sequences, raised = found
     if raised is not None:
-        body = with_limit(body, raised)
+        body = with_limit(endpoint, body, raised)
     return Request(
         int(row), custom_id, endpoint, body, np.frombuffer(tokens, "<u4"), max_tokens, sequences
     )

@@ -11,7 +11,7 @@ BROKEN = {
     "not an object": '["prompt"]',
     "git conflict marker": "<<<<<<< HEAD",
     "another vendor's form": '{"custom_id": "b2", "params": {}}',
-    "unknown url": GOOD.replace("completions", "embeddings") % "b3",
+    "unknown url": GOOD.replace("completions", "moderations") % "b3",
     "bad method": GOOD.replace("POST", "GET") % "b4",
     "missing body": '{"custom_id": "b5", "url": "/v1/completions"}',
     "unknown role": '{"messages": [{"role": "robot", "content": "x"}]}',

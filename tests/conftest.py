@@ -7,7 +7,7 @@ import hypothesis
 import pytest
 
 from blend.core.engines.vllm import VllmEngine
-from tests.tiny_engine import settings
+from tests import tiny_engine
 from tests.tiny_model import tiny_model
 from tests.vllm_reference import vllm_serve
 
@@ -37,7 +37,7 @@ def log_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def engine(tiny_model_dir: Path, log_path: Path) -> Iterator[VllmEngine]:
     """One engine for all tests that leave it alive."""
-    engine = VllmEngine.start(settings(tiny_model_dir, log_path))
+    engine = VllmEngine.start(tiny_engine.settings(tiny_model_dir, log_path))
     yield engine
     engine.close()
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from blend.cli.app import main
 from blend.core.engines.openai_wire import BadAnswerError, Response, completion_of
 from blend.core.engines.sim import SimEngine
 from blend.core.engines.usage import usage_of
+from blend.core.input.limits import with_limit
 from blend.core.input.validate import output_tokens, too_long
 from blend.core.planning.hardware import hardware_preset, model_preset
 from blend.core.planning.plan import make_plan
@@ -133,7 +134,6 @@ def test_a_response_without_a_chat_template_is_refused(tiny_tokenizer_dir: Path)
 limits = st.sampled_from([0, 0, 1, 16, 500])
 
 
-@settings(deadline=None)
 @given(st.data(), token_lists, st.sampled_from(POLICIES))
 def test_rows_without_an_answer_are_planned_like_any_other(
     data: st.DataObject, token_ids: list[list[int]], policy: Policy
@@ -293,3 +293,19 @@ def test_a_job_with_embeddings_runs_from_end_to_end(
     capsys.readouterr()
     assert main(["show", str(tmp_path / "out.blend"), "request", lines[1]["custom_id"]]) == 0
     assert main(["status", str(tmp_path / "out.blend")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "raised"),
+    [
+        ("/v1/responses", {"input": "x"}, {"input": "x", "max_output_tokens": 9}),
+        ("/v1/responses", {"max_output_tokens": 4}, {"max_output_tokens": 9}),
+        ("/v1/chat/completions", {"max_completion_tokens": 4}, {"max_completion_tokens": 9}),
+        ("/v1/chat/completions", {"max_tokens": 4}, {"max_tokens": 9}),
+        ("/v1/completions", {"prompt": "x"}, {"prompt": "x", "max_tokens": 9}),
+    ],
+)
+def test_a_limit_is_raised_under_the_name_of_its_endpoint(
+    endpoint: Endpoint, body: dict[str, Any], raised: dict[str, Any]
+) -> None:
+    assert json.loads(with_limit(endpoint, json.dumps(body).encode(), 9)) == raised

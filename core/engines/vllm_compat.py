@@ -1,8 +1,8 @@
 """Everything of vLLM that blend touches, in one place: its modules move between releases.
 
 Used in the host process alone. Where a module has moved, its names are listed newest first, for
-the releases 0.26 to 0.33. The serving layer is built by vLLM's own server code, so that every
-field of a request means what it means to `vllm serve`.
+the releases of `core/engines/vllm_version.py`. The serving layer is built by vLLM's own server
+code, so that every field of a request means what it means to `vllm serve`.
 """
 
 import json

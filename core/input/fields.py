@@ -152,6 +152,7 @@ _SAMPLING: dict[str, Rule] = _ALL | {
     "stop": Rule("a string or a list of strings, none of them empty", _is_stop),
     "stop_token_ids": _TOKENS,
     "logit_bias": Rule("an object of numbers", _is_bias),
+    "min_tokens": _COUNT,
     "ignore_eos": _BOOLEAN,
     "skip_special_tokens": _BOOLEAN,
     "include_stop_str_in_output": _BOOLEAN,
@@ -163,7 +164,6 @@ _COMPLETING: dict[str, Rule] = _SAMPLING | {
     "best_of": _SEQUENCES,
     "length_penalty": Rule("a number", _is_number),
     "allowed_token_ids": _TOKENS,
-    "min_tokens": _COUNT,
     "prompt_logprobs": _LOGPROBS,
     "response_format": Rule(
         'an object of type "text", "json_object" or "json_schema" (with a `json_schema` object)',

@@ -4,8 +4,15 @@ import numpy as np
 import numpy.typing as npt
 
 from blend.core.input.json_span import members, with_member
+from blend.core.request import Endpoint
 
-_NAMES = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+LIMIT_NAMES: dict[Endpoint, tuple[str, ...]] = {
+    "/v1/chat/completions": ("max_completion_tokens", "max_tokens"),
+    "/v1/completions": ("max_tokens",),
+    "/v1/responses": ("max_output_tokens",),
+    "/v1/embeddings": (),
+}
+"""The fields of a body that bound its output, those that win first."""
 
 
 def higher_limits(
@@ -17,13 +24,14 @@ def higher_limits(
     return np.minimum(max_tokens, context_tokens - prompt_tokens)
 
 
-def with_limit(body: bytes, max_tokens: int) -> bytes:
+def with_limit(endpoint: Endpoint, body: bytes, max_tokens: int) -> bytes:
     """Return a body that allows *max_tokens* output tokens and is otherwise byte for byte the same.
 
-    Under every name that it gives a limit by now; as ``max_tokens`` where it gives none.
+    Under every name that it gives a limit by now; under the oldest one where it gives none.
     """
     present = {name for name, _ in members(body, body.index(b"{"))}
     value = str(max_tokens).encode()
-    for name in [name for name in _NAMES if name in present] or ["max_tokens"]:
+    names = LIMIT_NAMES[endpoint]
+    for name in [name for name in names if name in present] or names[-1:]:
         body = with_member(body, name, value)
     return body

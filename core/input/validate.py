@@ -15,6 +15,7 @@ from blend.core.input.draft import Draft, Note, Rejection
 from blend.core.input.envelope import Envelope, open_envelope
 from blend.core.input.fields import check_fields
 from blend.core.input.json_span import Span, locate, members
+from blend.core.input.limits import LIMIT_NAMES
 from blend.core.input.lines import RawLine
 from blend.core.input.messages import check_messages, check_prompt, prompts_in
 from blend.core.input.problem import Problem, shown
@@ -23,14 +24,7 @@ from blend.core.request import Endpoint
 
 LONG_ID_CHARACTERS = 256
 
-# The fields that bound the output, those that win first.
-_LIMITS: dict[Endpoint, tuple[str, ...]] = {
-    "/v1/chat/completions": ("max_completion_tokens", "max_tokens"),
-    "/v1/completions": ("max_tokens",),
-    "/v1/responses": ("max_output_tokens",),
-    "/v1/embeddings": (),
-}
-# What vLLM and the OpenAI API give a body that has none of them.
+# What vLLM and the OpenAI API give a body that sets no limit.
 _UNLIMITED: dict[Endpoint, int | None] = {
     "/v1/chat/completions": None,
     "/v1/completions": 16,
@@ -80,7 +74,7 @@ def too_long(draft: Draft, *, prompt_tokens: int, context_tokens: int) -> Reject
     """
     place = draft.line, draft.body_column
     if draft.max_tokens is not None and draft.max_tokens > context_tokens:
-        given = (name for name in _LIMITS[draft.endpoint] if draft.fields.get(name) is not None)
+        given = (name for name in LIMIT_NAMES[draft.endpoint] if draft.fields.get(name) is not None)
         name = next(given, "max_tokens")
         words = f"`{name}` is {draft.max_tokens:,}, but the context has {context_tokens:,}"
         return Rejection(*place, "max_tokens too large", f"{words} tokens", draft.custom_id)
@@ -186,7 +180,7 @@ def _sequences(envelope: Envelope) -> int:
 
 
 def _max_tokens(envelope: Envelope) -> int | None:
-    for name in _LIMITS[envelope.endpoint]:
+    for name in LIMIT_NAMES[envelope.endpoint]:
         if (limit := envelope.fields.get(name)) is not None:
             return int(limit)
     return _UNLIMITED[envelope.endpoint]
