@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale chaos clean
+.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale accidents chaos clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' Makefile | while read -r target text; do \
@@ -64,6 +64,9 @@ bench: setup ## run batches by blend and by vLLM itself, interleaved: docs/resul
 
 bench-scale: setup ## results a second and memory up to 400,000 requests: docs/results/scale.md
 	$(BIN)/python -m benchmarks.scale
+
+accidents: setup ## what blend and run-batch leave after the same accidents: docs/results/accidents.md
+	$(BIN)/python -m benchmarks.accidents
 
 chaos: setup ## 100 rounds of kills, torn files, full disks and races, each checked
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)

@@ -79,6 +79,7 @@ def prepared(case: Case, model: Path) -> Iterator[Setting]:
             "tiny",
             tuple({"max-model-len": str(CONTEXT_TOKENS), **arguments}.items()),
             seed=0,
+            seeded=False,
         )
         with Job.open(job_path) as job:
             prompts = job.prompts()

@@ -7,6 +7,7 @@ opened, its schedule run, every result saved.
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,11 @@ import numpy as np
 from benchmarks.engine.measured import Measured
 from benchmarks.engine.worker import Ask
 from blend.cli.api import PlanOptions
-from blend.cli.engine import opened_engine
 from blend.cli.execute import execute
-from blend.cli.interrupt import Interrupt
 from blend.cli.job_plan import fitting_schedule
 from blend.cli.options import EngineOptions
 from blend.cli.plan import plan_choices, plan_options, sample_and_plan
-from blend.cli.session import Session
+from blend.cli.session import Session, opened_session
 from blend.core.engines import Engine
 from blend.core.request import Request
 from blend.core.schedule import PolicyChoice
@@ -40,10 +39,10 @@ class Execute:
         self._job_path = job_path
         self._options = options
         started = time.monotonic()
-        with Job.open(job_path) as job:
-            self._opened = opened_engine(job, options)
-            self._engine = self._opened.__enter__()
-            self._engine.wait_ready()
+        self._job = Job.open(job_path)
+        self._opened = opened_session(self._job, options)
+        self._kept = self._opened.__enter__()
+        self._kept.engine.wait_ready()
         self.start_s = time.monotonic() - started
 
     def ask(self, what: str, which: str) -> Any:
@@ -54,7 +53,8 @@ class Execute:
             return self._plan(which)
         if what == "run":
             return self._run(which)
-        return self._opened.__exit__(None, None, None)
+        self._opened.__exit__(None, None, None)
+        return self._job.close()
 
     def _planned(self, policy: str) -> Path:
         return self._job_path.with_name(f"{self._job_path.stem}-{policy}.blend")
@@ -71,10 +71,10 @@ class Execute:
         return time.monotonic() - started
 
     def _session(self, job: Job) -> Session:
-        return Session(job, self._engine, self._options, Interrupt())
+        return replace(self._kept, job=job)
 
     def _run(self, policy: str) -> Measured:
-        forget_prefixes(self._engine)
+        forget_prefixes(self._kept.engine)
         path = self._planned(policy).with_suffix(".run")
         shutil.copy(self._planned(policy), path)
         with Job.open(path) as job, job.lock("execute"):

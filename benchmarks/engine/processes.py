@@ -1,4 +1,4 @@
-"""How much CPU time have a process and all that it started taken, and which are they?"""
+"""Which processes did a command start, and how much CPU time have they taken?"""
 
 import os
 from pathlib import Path
@@ -28,6 +28,26 @@ def cpu_seconds(root: int) -> float:
 def tree(root: int) -> set[int]:
     """Return *root* and the living processes that descend from it."""
     return _tree(_stats(), root)
+
+
+def marked(variable: str, value: str) -> set[int]:
+    """Return the living processes in whose environment *variable* has *value*.
+
+    A process cannot lose it by leaving its parent, its group or its session.
+    """
+    wanted = f"{variable}={value}".encode()
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if wanted in path.read_bytes().split(b"\0") and not _dead(path.parent):
+                found.add(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def _dead(process: Path) -> bool:
+    return (process / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
 
 
 def _tree(stats: dict[int, list[str]], root: int) -> set[int]:

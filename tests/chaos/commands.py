@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.engine import processes
 from tests.blend_process import ARGV
 
 MARK = "BLEND_CHAOS_ROUND"
@@ -67,19 +68,7 @@ _LIMITED = [
 
 def marked(mark: str) -> set[int]:
     """Return the living processes that were started in the round of this mark."""
-    wanted = f"{MARK}={mark}".encode()
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if wanted in path.read_bytes().split(b"\0") and not _dead(path.parent):
-                found.add(int(path.parent.name))
-        except OSError:
-            continue
-    return found
-
-
-def _dead(process: Path) -> bool:
-    return (process / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    return processes.marked(MARK, mark)
 
 
 def engine_processes(mark: str, command: Command) -> dict[str, int]:
