@@ -8,13 +8,17 @@ BLEND_ARGS ?=
 PYTEST_ARGS ?=
 # For example PAPER_ARGS=--quick, or PAPER_ARGS="--only fig-11".
 PAPER_ARGS ?=
+# For example BENCH_ARGS="--case a --repeat 1".
+BENCH_ARGS ?=
+# For example CHAOS_ARGS="--rounds 10 --seed 1".
+CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test test-fast lint types check paper clean
+.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale accidents chaos clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' Makefile | while read -r target text; do \
-		printf '  make %-10s %s\n' "$$target" "$$text"; done
+		printf '  make %-11s %s\n' "$$target" "$$text"; done
 
 setup: ## make .venv with blend and vLLM: the GPU build where nvidia-smi works, else the CPU build
 	@scripts/setup-environment
@@ -54,6 +58,18 @@ check: lint types test-fast ## lint, types and the fast tests: what to run befor
 paper: setup ## run the paper's evaluation on the simulator: docs/results/paper.md (resumes)
 	@$(BIN)/python -c 'import matplotlib' 2>/dev/null || $(BIN)/pip install --quiet -e '.[paper]'
 	$(BIN)/python -m benchmarks.paper $(PAPER_ARGS)
+
+bench: setup ## run batches by blend and by vLLM itself, interleaved: docs/results/engine.md
+	$(BIN)/python -m benchmarks.engine $(BENCH_ARGS)
+
+bench-scale: setup ## results a second and memory up to 400,000 requests: docs/results/scale.md
+	$(BIN)/python -m benchmarks.scale
+
+accidents: setup ## what blend and run-batch leave after the same accidents: docs/results/accidents.md
+	$(BIN)/python -m benchmarks.accidents
+
+chaos: setup ## 100 rounds of kills, torn files, full disks and races, each checked
+	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
 clean: ## remove caches and the demo's job; the environment and the model stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
