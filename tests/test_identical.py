@@ -17,20 +17,20 @@ from hypothesis import strategies as st
 
 from blend.cli.api import (
     PlanOptions,
-    RunContext,
     observations_of,
     plan_job,
-    run_rows,
     sample_schedule,
 )
 from blend.cli.api import find_followers as find_job_followers
 from blend.cli.app import main
 from blend.cli.export import export
+from blend.cli.running import RunContext, run_rows
 from blend.core.engines.sim import SimEngine
 from blend.core.input.identity import request_digest
 from blend.core.planning.hardware import hardware_preset, model_preset
 from blend.core.planning.identical import Followers, find_followers, no_followers
 from blend.core.planning.tree import build_tree
+from blend.core.running.seat import Seat
 from blend.core.schedule import Policy
 from blend.store.job import Job, NewRow, PlanRecord
 from tests.batch_files import chat, ingested, read_lines
@@ -247,13 +247,13 @@ def run_to_the_end(job: Job, options: PlanOptions, output: Path) -> list[dict[st
     followers = find_job_followers(job, fan_out=options.fan_out)
     prompts = job.prompts(followers.others(len(job)))
     tree = build_tree(prompts)
-    engine = SimEngine(capacity(), step_s=step_s)
-    run_rows(job, sample_schedule(job, prompts, tree, options), engine, SAMPLE)
+    seat = Seat(lambda: SimEngine(capacity(), step_s=step_s))
+    run_rows(job, sample_schedule(job, prompts, tree, options), seat, SAMPLE)
     seen = observations_of(job, prompts, {})
     plan_job(job, prompts, tree, options, seen, followers=followers)
     planned = job.schedule()
     assert planned is not None
-    run_rows(job, planned.only(job.pending()), engine, EXECUTE)
+    run_rows(job, planned.only(job.pending()), seat, EXECUTE)
     export(job, str(output), str(output.with_suffix(".errors")))
     return read_lines(output)
 

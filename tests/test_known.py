@@ -136,7 +136,7 @@ def test_a_length_goes_from_the_file_through_job_and_plan_to_what_show_says(
     assert main(["plan", str(path), "--no-sample"]) == 0
     assert "2 requests say how long their answers will be" in capsys.readouterr().err
     assert main(["show", str(path), "request", "said"]) == 0
-    assert "9 output tokens known" in capsys.readouterr().out
+    assert "9 output tokens expected: the request itself says so" in capsys.readouterr().out
     assert main(["show", str(path), "request", "said", "--json"]) == 0
     place = json.loads(capsys.readouterr().out)["place"]
     assert (place["expected_tokens"], place["length_source"]) == (9.0, "known")

@@ -29,6 +29,7 @@ class Host:
         self.process = subprocess.Popen(["sleep", "60"], start_new_session=True)
         self.pipe, self._theirs = Pipe()
         (folder / "log").touch()
+        (folder / "scratch").mkdir()
         self._folder = folder
 
     def engine(self, *, stall_s: float) -> VllmEngine:
