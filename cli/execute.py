@@ -5,11 +5,14 @@ from typing import Annotated
 import typer
 
 from blend.cli.console import counted, duration, err, inert, percent
-from blend.cli.job_plan import fitting_schedule
+from blend.cli.job_plan import fitting_schedule, plan_of
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
-from blend.cli.session import Session, opened_session, run_watched
+from blend.cli.run_limits import NO_LIMITS, RunLimits, run_limits
+from blend.cli.session import Session, await_engine, opened_session, run_watched
 from blend.cli.status import causes, copied_line, next_command
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
+from blend.core.planning.choice import costs_of, first_rows, most_in_time
+from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.schedule import Schedule
 from blend.store.job import Job
 
@@ -18,12 +21,38 @@ ResumeOption = Annotated[
 ]
 
 
-def execute(session: Session, schedule: Schedule) -> None:
-    """Run the rows of *schedule* that have no result, and say how it went."""
-    ran = run_watched(session, schedule.only(session.job.pending()), "execute")
+def execute(session: Session, schedule: Schedule, limits: RunLimits = NO_LIMITS) -> None:
+    """Run the rows of *schedule* that have no result, within *limits*, and say how it went."""
+    left = schedule.only(session.job.pending())
+    if limits.most_rows and len(left) and await_engine(session):
+        left = _cheapest_first(session, left)
+    if limits.rows is not None:
+        left = first_rows(left, limits.rows)
+    ran = run_watched(session, left, "execute")
     if ran is not None:
         progress = ran.progress
         err.print(f"executed in {duration(progress.elapsed_s)}: {progress.line(running=False)}")
+        if ran.dropped:
+            err.print(f"time is up: {counted(len(ran.dropped))} unfinished rows were given back")
+    elif session.limit is not None and session.limit.over:
+        err.print("time was up before anything could run")
+
+
+def _cheapest_first(session: Session, schedule: Schedule) -> Schedule:
+    """Return the rows in the order that finishes the most of them in the time that is left."""
+    job, limit = session.job, session.limit
+    if limit is None:
+        return schedule
+    sizes, settings = job.sizes(), plan_of(job).settings
+    costs = costs_of(
+        schedule,
+        prompt_tokens=sizes.prompt_tokens,
+        sequences=sizes.sequences,
+        capacity=session.engine.capacity,
+        hardware=Hardware(**settings["hardware"]),
+        model=ModelShape(**settings["model"]),
+    )
+    return most_in_time(schedule, costs, limit.left_s)
 
 
 def exit_code_of(job: Job) -> int:
@@ -48,9 +77,13 @@ def exit_code_of(job: Job) -> int:
     return SOME_FAILED if counts.failed else 0
 
 
-@takes(options=engine_options)
+@takes(limits=run_limits, options=engine_options)
 def execute_command(
-    job_path: JobArgument, *, options: EngineOptions, resume: ResumeOption = False
+    job_path: JobArgument,
+    *,
+    limits: RunLimits,
+    options: EngineOptions,
+    resume: ResumeOption = False,
 ) -> None:
     """Run every request that has no result yet, in the order of the plan."""
     with Job.open(job_path) as job, job.lock("execute"):
@@ -61,6 +94,6 @@ def execute_command(
                     "the job was executed before and is not finished",
                     hint=f"`{next_command(job, job.counts())}` goes on with it",
                 )
-            with opened_session(job, options) as session:
-                execute(session, schedule)
+            with opened_session(job, options, limits) as session:
+                execute(session, schedule, limits)
         raise typer.Exit(exit_code_of(job))

@@ -26,6 +26,7 @@ from blend.cli.inputs import expand_inputs
 from blend.cli.job_plan import fitting_schedule, planned
 from blend.cli.options import EngineOptions, engine_options, takes
 from blend.cli.plan import PlanChoices, plan_choices, plan_options, sample_and_plan
+from blend.cli.run_limits import RunLimits, run_limits
 from blend.cli.session import opened_session
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
 from blend.core.utf8 import as_utf8
@@ -66,24 +67,27 @@ def check_outputs(
     refuse_outputs(outputs, inputs, job_path=job_path, overwrite=overwrite or ours)
 
 
-def _plan_and_execute(job: Job, options: EngineOptions, settings: PlanOptions) -> int:
+def _plan_and_execute(
+    job: Job, options: EngineOptions, settings: PlanOptions, limits: RunLimits
+) -> int:
     """Do what is left to do with one engine, and return the exit code for how far that came."""
     if job.pending().any():
-        with opened_session(job, options) as session:
+        with opened_session(job, options, limits) as session:
             if not planned(job):
                 sample_and_plan(job, session, settings)
             if not session.interrupt.asked:
-                execute(session, fitting_schedule(job))
+                execute(session, fitting_schedule(job), limits)
     return exit_code_of(job)
 
 
-@takes(choices=plan_choices, options=engine_options)
+@takes(choices=plan_choices, limits=run_limits, options=engine_options)
 def run_command(
     *,
     inputs: InputOption,
     output: OutputOption,
     model: ModelOption,
     choices: PlanChoices,
+    limits: RunLimits,
     options: EngineOptions,
     job_path: JobOption = None,
     errors: ErrorsOption = None,
@@ -97,7 +101,7 @@ def run_command(
     print_ingested(counts, err)
     with Job.open(path) as job, job.lock("run"):
         job.set_meta(outputs=list(map(as_utf8, outputs)))
-        code = _plan_and_execute(job, options, plan_options(job, options, choices))
+        code = _plan_and_execute(job, options, plan_options(job, options, choices), limits)
         if code == RESUMABLE:
             raise typer.Exit(code)
         print_exported(export(job, *outputs), *outputs, pending=0)

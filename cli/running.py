@@ -21,6 +21,7 @@ from blend.core.running.scan import open_scanner
 from blend.core.running.seat import Seat
 from blend.core.running.supervise import Life, supervise
 from blend.core.running.suspects import Mask, Suspects
+from blend.core.running.time_limit import TimedScanner, TimeLimit
 from blend.core.schedule import Schedule
 from blend.store.job import DiskFullError, Job, Outcome, Purpose
 from blend.store.recorder import Recorder
@@ -57,7 +58,8 @@ class RunContext:
 
     Once ``stopping`` is true what runs is finished and nothing more begun; once ``cut`` is true
     what runs is dropped, as it is when the ``breaker`` trips. ``max_rebuilds``: fresh engines in a
-    row without any new result.
+    row without any new result. A ``limit`` of time drops what runs when it is over, and what would
+    not be finished by then is not begun.
     """
 
     purpose: Purpose
@@ -69,6 +71,7 @@ class RunContext:
     say: Callable[[str], None] = _say_nothing
     max_rebuilds: int = 3
     breaker: Breaker = field(default_factory=_no_breaker)
+    limit: TimeLimit | None = None
 
 
 def run_rows(job: Job, schedule: Schedule, seat: Seat, context: RunContext) -> Mapping[int, int]:
@@ -104,6 +107,7 @@ class _JobLives:
         self._answered = 0
         self._results = 0
         self._result_bytes = 0
+        self._timed: TimedScanner | None = None
 
     def unfinished(self) -> Mask:
         """Return which rows of the schedule have no result."""
@@ -124,7 +128,8 @@ class _JobLives:
                 self._work(self._schedule.only(rows), inside, recorder, timeline)
         except EngineDiedError as death:
             return Life(self._answered - before, death=death, inside=sorted(inside))
-        return Life(self._answered - before, stopped=self._ending())
+        passed_over = self._timed is not None and self._timed.passed_over
+        return Life(self._answered - before, stopped=passed_over or self._ending())
 
     def blame(self, rows: Sequence[int]) -> None:
         """Keep that the engine died with *rows* inside."""
@@ -156,7 +161,7 @@ class _JobLives:
         return self._context.stopping() or self._dropping()
 
     def _dropping(self) -> bool:
-        return self._context.cut() or self._context.breaker.tripped
+        return _cut(self._context) or self._context.breaker.tripped
 
     def _work(
         self, schedule: Schedule, inside: set[int], recorder: Recorder, timeline: Timeline
@@ -177,6 +182,10 @@ class _JobLives:
             sequences=self._sizes.sequences,
             capacity=engine.capacity,
         )
+        if self._context.limit is not None:
+            scanner = self._timed = TimedScanner(
+                scanner, self._context.limit, schedule, capacity=engine.capacity
+            )
         reports = executor.run(
             scanner,
             self._job.request,
@@ -215,6 +224,10 @@ class _JobLives:
         self._context.on_report(report)
 
 
+def _cut(context: RunContext) -> bool:
+    return context.cut() or (context.limit is not None and context.limit.over)
+
+
 @contextmanager
 def _opened_run(job: Job, engine: Engine, context: RunContext) -> Iterator[int]:
     job.release()
@@ -239,7 +252,7 @@ def _opened_run(job: Job, engine: Engine, context: RunContext) -> Iterator[int]:
 def _outcome(context: RunContext) -> Outcome:
     if context.breaker.tripped:
         return "gave up"
-    return "cut off" if context.cut() else "stopped" if context.stopping() else "finished"
+    return "cut off" if _cut(context) else "stopped" if context.stopping() else "finished"
 
 
 def _outcome_of(error: BaseException) -> Outcome:

@@ -15,12 +15,14 @@ from blend.cli.interrupt import Interrupt, drain_on_interrupt
 from blend.cli.job_disk import warn_of_network_disk
 from blend.cli.options import EngineOptions
 from blend.cli.progress import RunProgress
+from blend.cli.run_limits import RunLimits
 from blend.cli.running import POLL_S, RunContext, run_rows
 from blend.cli.status import causes, helping, next_command
 from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.running.breaker import Breaker
 from blend.core.running.seat import Seat
+from blend.core.running.time_limit import TimeLimit
 from blend.core.schedule import Schedule
 from blend.store.job import Job, Purpose
 
@@ -30,13 +32,17 @@ OUTPUT_TOKEN_WORK = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An engine, perhaps still starting, the job it works on, and a person who may ask to stop."""
+    """An engine, perhaps still starting, the job it works on, and a person who may ask to stop.
+
+    ``limit``: the time that all its runs may take together.
+    """
 
     job: Job
     seat: Seat
     options: EngineOptions
     interrupt: Interrupt
     breaker: Breaker
+    limit: TimeLimit | None = None
 
     @property
     def engine(self) -> Engine:
@@ -53,7 +59,9 @@ class Ran:
 
 
 @contextmanager
-def opened_session(job: Job, options: EngineOptions) -> Iterator[Session]:
+def opened_session(
+    job: Job, options: EngineOptions, limits: RunLimits | None = None
+) -> Iterator[Session]:
     """Start the job's engine, and stop it at the end; a second Ctrl-C raises KeyboardInterrupt.
 
     The death of the engine becomes a BlendError with the command that resumes.
@@ -62,7 +70,8 @@ def opened_session(job: Job, options: EngineOptions) -> Iterator[Session]:
     try:
         with drain_on_interrupt() as interrupt, opened_engine(job, options) as seat:
             breaker = Breaker(options.tolerance.give_up_after)
-            yield Session(job, seat, options, interrupt, breaker)
+            limit = limits.time_limit(virtual=options.name == "sim") if limits else None
+            yield Session(job, seat, options, interrupt, breaker, limit)
     except EngineDiedError as error:
         log = log_path(job.path)
         raise BlendError(
@@ -82,7 +91,7 @@ def run_watched(
     without, an interrupt lets what runs finish. None when nothing was begun: there are no rows, or
     a person asked to stop before the engine ran.
     """
-    if not len(schedule) or not _await_engine(session):
+    if not len(schedule) or not await_engine(session):
         return None
     job, options, interrupt = session.job, session.options, session.interrupt
     if purpose == "execute":
@@ -112,6 +121,7 @@ def run_watched(
         say=lambda text: err.print(inert(text)),
         max_rebuilds=options.tolerance.max_rebuilds,
         breaker=session.breaker,
+        limit=session.limit,
     )
     with progress:
         dropped = run_rows(job, schedule, session.seat, context)
@@ -131,15 +141,19 @@ def _given_up(job: Job, failed: int) -> BlendError:
     )
 
 
-def _await_engine(session: Session) -> bool:
-    """Wait until the engine runs; False when a person would rather stop."""
+def await_engine(session: Session) -> bool:
+    """Wait until the engine runs; False when a person would rather stop, or the time is over."""
     engine, interrupt = session.engine, session.interrupt
     if not engine.wait_ready(0):
         err.print(f"waiting for the engine to start: {session.options.name}")
     while not engine.wait_ready(POLL_S):
-        if interrupt.asked:
+        if interrupt.asked or _over(session):
             return False
-    return not interrupt.asked
+    return not (interrupt.asked or _over(session))
+
+
+def _over(session: Session) -> bool:
+    return session.limit is not None and session.limit.over
 
 
 def _say_if_unpaced(session: Session) -> None:

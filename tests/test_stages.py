@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,51 @@ def test_export_mid_run_holds_what_there_is(planned: Path) -> None:
 
     assert main(["export", str(planned), "-o", str(output)]) == 0
     assert 0 < len(ids(output)) == answered < ROWS
+
+
+def test_an_export_during_a_run_shows_one_moment_of_it(
+    planned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the run saves while the export is being written is not in it, in neither file."""
+    exports: list[tuple[int, list[str]]] = []
+    written = threading.Event()
+
+    def export_slowly() -> None:
+        with Job.open(planned) as reader:
+            results = reader.latest_answers()
+            first = next(results)
+            before = reader.counts().answered
+            begun.set()
+            assert written.wait(60)
+            rest = list(results)
+            assert reader.counts().answered > before
+        exports.append((before, [custom_id for custom_id, *_ in (first, *rest)]))
+
+    begun = threading.Event()
+
+    class Watched(SimEngine):
+        steps = 0
+
+        def step(self) -> StepReport:
+            report = super().step()
+            self.steps += 1
+            if self.steps == 20:
+                exporter.start()
+                assert begun.wait(60)
+            return report
+
+    exporter = threading.Thread(target=export_slowly, daemon=True)
+    monkeypatch.setattr("blend.core.engines.sim.SimEngine", Watched)
+    assert main(["execute", str(planned), *EXECUTE_SIM]) == 0
+    written.set()
+    exporter.join(60)
+
+    ((before, exported),) = exports
+    assert 0 < len(exported) == before < ROWS
+    assert exported == sorted(exported, key=lambda name: int(name.rpartition("-")[2]))
+    part = planned.with_name("whole.jsonl")
+    assert main(["export", str(planned), "-o", str(part)]) == 0
+    assert len(ids(part)) == ROWS
 
 
 def test_export_overwrites_neither_a_file_nor_an_input(planned: Path) -> None:

@@ -1,0 +1,114 @@
+"""How much of a job to run now: so many rows, so long, or until a time of day."""
+
+import re
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from blend.core.errors import BlendError
+from blend.core.running.time_limit import TimeLimit
+
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+_UNITS_S = (86_400, 3600, 60, 1)
+_TIME_OF_DAY = re.compile(r"\d?\d:\d\d(?::\d\d)?")
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """At most so many ``rows``, and ``seconds`` from when these limits were made.
+
+    ``most_rows``: which rows run is up to what finishes the most of them in time.
+    """
+
+    rows: int | None = None
+    seconds: float | None = None
+    most_rows: bool = False
+    made_s: float = field(default_factory=time.monotonic)
+
+    def time_limit(self, *, virtual: bool) -> TimeLimit | None:
+        """Return the time that is left; of an engine in virtual time, all of it in that."""
+        if self.seconds is None:
+            return None
+        if virtual:
+            return TimeLimit(self.seconds)
+        left_s = self.seconds - (time.monotonic() - self.made_s)
+        return TimeLimit(left_s, clock=time.monotonic)
+
+
+NO_LIMITS = RunLimits()
+
+
+def run_limits(
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Run at most N of the requests left, a plan's sample aside."
+        ),
+    ] = None,
+    max_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="End after this time, such as 90s, 30m or 1h30m; what would not be finished by "
+            "then is left for another run.",
+        ),
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="End at this time, 07:30 or ISO 8601, and finish as many requests as possible by "
+            "then: the cheap ones first.",
+        ),
+    ] = None,
+) -> RunLimits:
+    """Collect how much of the job to run; of two times the earlier one counts."""
+    times = []
+    if max_time is not None:
+        times.append(seconds_of(max_time))
+    if deadline is not None:
+        times.append(seconds_until(deadline, now=datetime.now().astimezone()))
+    return RunLimits(limit, min(times, default=None), most_rows=deadline is not None)
+
+
+def seconds_of(duration: str) -> float:
+    """Return the seconds of a duration such as ``1h30m``; BlendError for anything else."""
+    found = _DURATION.fullmatch(duration.strip())
+    parts = found.groups() if found else ()
+    total_s = sum(float(part or 0) * unit_s for part, unit_s in zip(parts, _UNITS_S, strict=False))
+    if not total_s:
+        raise BlendError(
+            f"`--max-time` is no duration: {duration}",
+            hint="write days, hours, minutes and seconds with their letters: 90s, 30m, 8h, 1h30m",
+        )
+    return total_s
+
+
+def seconds_until(deadline: str, *, now: datetime) -> float:
+    """Return the seconds from *now* to a time: ISO 8601, or the next time a clock shows it.
+
+    A time without a zone is in that of *now*. BlendError for the past and for anything else.
+    """
+    text = deadline.strip()
+    try:
+        if _TIME_OF_DAY.fullmatch(text):
+            hour, minute, second = (*map(int, text.split(":")), 0)[:3]
+            at = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
+            at += timedelta(days=at <= now)
+        else:
+            at = datetime.fromisoformat(text)
+    except ValueError:
+        raise BlendError(
+            f"`--deadline` is no time: {deadline}",
+            hint="write 07:30, or ISO 8601: 2030-01-31T07:30, with a zone if it is another",
+        ) from None
+    at = at if at.tzinfo else at.replace(tzinfo=now.tzinfo)
+    left_s = (at - now).total_seconds()
+    if left_s <= 0:
+        raise BlendError(
+            f"`--deadline` is past: {deadline}", hint=f"it is {now:%Y-%m-%d %H:%M} now"
+        )
+    return left_s
