@@ -8,6 +8,7 @@ import pytest
 
 from blend.core.engines.vllm import VllmEngine
 from tests import tiny_engine
+from tests.small_memory import SmallMemory, opened_small_memory
 from tests.tiny_model import tiny_model
 from tests.vllm_reference import vllm_serve
 
@@ -47,3 +48,12 @@ def server(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     """The address of one `vllm serve` for all tests that leave it alive."""
     with vllm_serve(tiny_model_dir, tmp_path_factory.mktemp("serve") / "log") as (url, _):
         yield url
+
+
+@pytest.fixture(scope="session")
+def small_memory(
+    tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SmallMemory]:
+    """One engine with little memory for all tests that leave it empty."""
+    with opened_small_memory(tiny_model_dir, tmp_path_factory.mktemp("small")) as engine:
+        yield engine

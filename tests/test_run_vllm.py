@@ -89,7 +89,7 @@ def undisturbed(
     source: Path, tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Undisturbed:
     folder = tmp_path_factory.mktemp("undisturbed")
-    command = [*run_command(source, folder, tiny_model_dir), *CACHE]
+    command = [*run_command(source, folder, tiny_model_dir), *CACHE, "--pacing", "step-budget"]
     with blend(command, folder / "stderr") as process:
         assert wait_until(lambda: "duplicate custom_id" in process.stderr, timeout_s=WAIT_S)
         begun = (folder / "out.blend.engine.log").exists()
@@ -111,6 +111,13 @@ def test_every_good_line_has_one_sensible_result_in_input_order(undisturbed: Und
         assert usage["completion_tokens"] == sequences * asked["max_tokens"]
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
         assert all(texts(line))
+
+
+def test_prompts_with_a_seed_are_not_cut_into_steps_on_a_cpu(undisturbed: Undisturbed) -> None:
+    log = (undisturbed.folder / "out.blend.engine.log").read_text()
+
+    assert undisturbed.stderr.count("the engine sets no budget for each step") == 1
+    assert "not on a CPU with requests that have a seed: --scheduler-cls" in log
 
 
 def test_broken_lines_are_told_with_their_place_before_the_engine_starts(

@@ -144,6 +144,17 @@ def test_a_prompt_that_is_computed_whole_or_not_at_all_does_not_stop_the_engine(
     assert not scheduler.has_unfinished_requests()
 
 
+def test_an_engine_that_was_idle_begins_at_the_pace(
+    pace: SharedPace, tiny_tokenizer_dir: Path
+) -> None:
+    pace.prefill_tokens = 16
+    run = Run(vllm_scheduler(CAPACITY, tiny_tokenizer_dir, build=paced_scheduler))
+    idle = run.step().prefill_tokens
+    run.add(100, 3)
+
+    assert (idle, run.step().prefill_tokens) == (0, 16)
+
+
 @pytest.mark.parametrize("obstacle", ["whole prompts", "release"])
 def test_a_scheduler_that_cannot_keep_the_pace_says_so_and_works_as_ever(
     obstacle: str,

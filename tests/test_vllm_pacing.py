@@ -1,9 +1,7 @@
 """A real engine computes the prompt tokens a step that it is asked for, and reports each step."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +9,8 @@ import pytest
 from blend.core.completion import Completion
 from blend.core.engines import StepReport
 from blend.core.engines.vllm import VllmEngine
-from tests.tiny_engine import TEXT, Body, request, settings, text
+from tests.small_memory import KV_TOKENS, STEP_TOKENS, THRESHOLD, SmallMemory
+from tests.tiny_engine import TEXT, Body, request, text
 
 pytestmark = pytest.mark.vllm
 
@@ -21,23 +20,6 @@ DECODERS = 6
 PROMPT_TOKENS = 320
 # Longer than all prompts take, and the reports that lag.
 ANSWER_TOKENS = 3 * STEPS_A_PACE + 180
-KV_TOKENS = 8192
-
-
-@pytest.fixture(scope="module")
-def engine(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmEngine]:
-    """An engine that keeps a pace, with little memory."""
-    log_path = tmp_path_factory.mktemp("paced") / "engine.log"
-    asked = settings(
-        tiny_model_dir,
-        log_path,
-        kv_cache_memory_bytes=str(2048 * (KV_TOKENS + 32)),
-        **{"max-num-seqs": "32"},
-    )
-    engine = VllmEngine.start(replace(asked, pacing="step budget", seeded=False))
-    engine.wait_ready()
-    yield engine
-    engine.close()
 
 
 def long_answer(number: int) -> Body:
@@ -107,8 +89,9 @@ def answers_beside_prompts(
 
 
 def test_each_step_computes_the_prompt_tokens_asked_for_and_the_answers_stay_the_same(
-    engine: VllmEngine,
+    small_memory: SmallMemory,
 ) -> None:
+    engine = small_memory.engine
     paced, reports = answers_beside_prompts(engine, paced=True)
     unpaced, _ = answers_beside_prompts(engine, paced=False)
 
@@ -122,7 +105,31 @@ def test_each_step_computes_the_prompt_tokens_asked_for_and_the_answers_stay_the
 
         assert sum(report.prefill_tokens for report in computing) == pace * STEPS_A_PACE
         assert tokens / steps == pytest.approx(pace, rel=0.1)
-        assert all(report.prefill_tokens <= pace * report.steps for report in computing)
+        assert [r for r in computing if r.prefill_tokens > pace * r.steps] == []
         # No answer waits for a prompt.
-        assert all(report.decode_tokens == DECODERS * report.steps for report in computing)
+        assert [r for r in computing if r.decode_tokens != DECODERS * r.steps] == []
     assert paced == unpaced
+
+
+def test_the_capacity_tells_what_a_step_really_computes(small_memory: SmallMemory) -> None:
+    capacity = small_memory.engine.capacity
+
+    assert capacity.step_tokens == STEP_TOKENS
+    assert capacity.prefill_threshold == THRESHOLD
+    assert capacity.context_tokens == capacity.kv_tokens == KV_TOKENS
+
+
+def test_no_step_computes_more_of_a_prompt_than_the_threshold(small_memory: SmallMemory) -> None:
+    """With nobody else inside a prompt is computed whole: answers go on beside it."""
+    observed = Observed(small_memory.engine)
+    answers = observed.submit([long_answer(number) for number in range(DECODERS)])
+    while observed.step().decode_tokens < DECODERS:
+        pass
+    for count in (1, 2, 4):
+        with small_memory.held(count):
+            prompts = observed.submit([long_prompt(200 + 10 * count + n) for n in range(count)])
+        reports = observed.finish(prompts)
+
+        assert all(report.prefill_tokens <= count * THRESHOLD * report.steps for report in reports)
+        assert sum(report.prefill_tokens for report in reports) == count * PROMPT_TOKENS
+    observed.finish(answers)

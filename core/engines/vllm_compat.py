@@ -210,6 +210,8 @@ def capacity(engine: Engine) -> Capacity:
         context_tokens=config.model_config.max_model_len,
         block_tokens=config.cache_config.block_size,
         prefill_threshold=scheduler.long_prefill_token_threshold,
+        # The next step begins before a report is heard, and one more where two are under way.
+        report_lag=2 if scheduler.async_scheduling else 1,
         pacing="step budget" if SharedPace(Path(os.environ[PACE_VARIABLE])).kept else "none",
     )
 

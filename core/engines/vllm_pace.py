@@ -23,7 +23,7 @@ PACE_VARIABLE = "BLEND_PACE"
 SCHEDULER = f"{__name__}.paced_scheduler"
 """What vLLM is given as its scheduler class."""
 
-_OF_SCHEDULER = ("max_num_scheduled_tokens", "running")
+_OF_SCHEDULER = ("max_num_scheduled_tokens", "running", "waiting")
 _OF_REQUEST = (
     "is_prefill_chunk",
     "max_tokens",
@@ -118,8 +118,10 @@ def _paced(stock: Any) -> Any:
             self.max_num_scheduled_tokens = self._budget()
             output = super().schedule(*given, **named)
             # By a prompt that is computed whole or not at all, such as an image.
-            self._stuck = not output.total_num_scheduled_tokens and all(
-                request.is_prefill_chunk for request in self.running
+            self._stuck = (
+                not output.total_num_scheduled_tokens
+                and bool(self.running or self.waiting)
+                and all(request.is_prefill_chunk for request in self.running)
             )
             return output
 
