@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from blend.cli.console import plain
-from blend.cli.job_run import foreseen, judgement, measured
+from blend.cli.job_run import foreseen, judgement, measured, plan_advice
 from blend.cli.judged_run import judgement_lines
 from blend.cli.status import rows_line, state, tokens_line
 from blend.core.planning.bins import LENGTH_STARTS, length_counts, schedule_bins
@@ -53,7 +53,7 @@ def content_of(job: Job) -> Content:
         title=plain(job.path.name),
         facts=_facts(job, plan),
         judged=[_unmarked(line) for line in judgement_lines(job, judged)] if judged else [],
-        advice=[],
+        advice=[one.replace("\n", " ") for one in plan_advice(plan)] if plan else [],
         schedule=_schedule(job, plan, answered) if plan else None,
         tree=_tree(job, plan, judged) if plan else [],
         timeline=_timeline(job, plan),

@@ -10,7 +10,7 @@ tokens, but for one sort.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from blend.core.prompts import Prompts
 WINDOW = 16
 """The shortest run of equal tokens that counts: a block of the prefix cache."""
 
-SAMPLED_TOKENS = 3_000_000
+SAMPLED_TOKENS = 1_000_000
 LEAST_SHARE = 0.01
 """Of the prefill of the job: what saves less is not worth a word."""
 
@@ -75,6 +75,11 @@ class PromptLint:
     nearly_full: int
     context_tokens: int | None
     loose_limits: LooseLimits | None
+
+    def renumbered(self, rows: Ints) -> "PromptLint":
+        """Return the same of prompts whose rows have the numbers *rows*, (n,)."""
+        late = (replace(one, example_row=int(rows[one.example_row])) for one in self.late_sharing)
+        return replace(self, late_sharing=tuple(late))
 
 
 def lint_prompts(
