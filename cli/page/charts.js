@@ -103,7 +103,7 @@
     const bars = { type: "bar", barCategoryGap: 0, barGap: "-100%" };
     const line = { type: "line", symbol: "none", step: "middle", xAxisIndex: 3, yAxisIndex: 3 };
     option.series = [
-      // From just below the least density: a bar on a logarithmic axis has no zero to stand on.
+      // Bars stand on a density of 1, where compute and memory are in balance.
       Object.assign({ name: "density", xAxisIndex: 0, yAxisIndex: 0, data: bins.density.map((value, at) => ({
         value, itemStyle: { color: bins.right[at] >= 0.5 ? look.memory : look.compute } })) }, bars),
       Object.assign({ name: "prefix", xAxisIndex: 1, yAxisIndex: 1, data: bins.subtree.map((node) => ({
