@@ -6,6 +6,7 @@ no compiler; a larger one by the kernels, which give the same.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -56,6 +57,7 @@ def foreseen_timeline(
     if not len(schedule) or not _fits(prompts, engine):
         return None
     drawn = drawn_lengths(prompts, lengths, seed=seed)
+    engine = _bounded(engine, prompts, drawn)
     if float((drawn * prompts.sequences)[schedule.order].sum()) <= SMALL_STEPS:
         run = _object_run(prompts, schedule, drawn, engine)
         return measured_timeline(run, engine, buckets=buckets)
@@ -73,6 +75,19 @@ def drawn_lengths(prompts: Prompts, lengths: Lengths, *, seed: int) -> Ints:
     limit = np.maximum(prompts.max_tokens, 1)
     lengths_drawn: Ints = np.clip(np.rint(drawn), 1, limit).astype(np.int64)
     return lengths_drawn
+
+
+def _bounded(engine: EngineModel, prompts: Prompts, drawn: Ints) -> EngineModel:
+    """Return the engine with a cache no larger than all rows together need.
+
+    A server that tells of no cache counts as boundless, and a simulated cache has all its blocks.
+    """
+    block = engine.capacity.block_tokens
+    blocks = -(-(prompts.lengths + drawn + 1) // block) * prompts.sequences
+    needed = int(blocks.sum()) * block
+    if engine.capacity.kv_tokens <= needed:
+        return engine
+    return replace(engine, capacity=replace(engine.capacity, kv_tokens=needed))
 
 
 def _fits(prompts: Prompts, engine: EngineModel) -> bool:
