@@ -24,6 +24,7 @@ from blend.core.planning.identical import Followers
 from blend.core.planning.lengths import Observations, choose_sample, estimate
 from blend.core.planning.optimum import bound_s, work_of
 from blend.core.planning.plan import BY_CLASS, Plan, make_plan
+from blend.core.planning.prompt_lint import lint_prompts
 from blend.core.planning.tree import Tree, build_tree
 from blend.core.prompts import Prompts
 from blend.core.schedule import POLICIES, Policy, PolicyChoice, Schedule
@@ -212,12 +213,23 @@ def plan_job(
         kernels=lambda: plan.outlook is not None or (clock.left() and _compiled_in(clock)),
         seed=options.seed,
     )
+    lint = lint_prompts(
+        prompts,
+        tree,
+        context_tokens=job.meta("context_tokens"),
+        observations=observations,
+        seed=options.seed,
+    )
     record = PlanRecord(
         policy=plan.schedule.policy,
         settings=_plain(plan.settings) | settings,
         digests=digests_of(job),
         predictions=_plain(plan.prediction)
-        | {"simulated": _simulated(plan), "timeline": _plain(timeline)},
+        | {
+            "simulated": _simulated(plan),
+            "timeline": _plain(timeline),
+            "lint": _plain(lint.renumbered(rows)),
+        },
         outline=[
             _plain(node) | {"example_row": int(rows[node.example_row])} for node in plan.outline
         ],

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from blend.cli.advice import advice, lint_document, lint_sample
 from blend.cli.console import counted, inert, out, print_json
 from blend.cli.inputs import expand_inputs
 from blend.cli.judging import Judged, judged_lines
@@ -15,6 +16,7 @@ from blend.cli.rejections import RejectionTally, print_notes, shown_source
 from blend.core.errors import SOME_FAILED
 from blend.core.input.draft import Note, Rejection
 from blend.core.input.lines import MAX_LINE_BYTES
+from blend.core.input.words import PromptSample
 from blend.store.seen_ids import SeenIds
 
 InputsArgument = Annotated[
@@ -35,6 +37,7 @@ class CheckCounts:
     rejected: RejectionTally = field(default_factory=RejectionTally)
     notes: Counter[Note] = field(default_factory=Counter)
     blank: int = 0
+    prompts: PromptSample = field(default_factory=PromptSample)
 
     def add(self, source: str, judged: Judged) -> None:
         """Count one line of ``source``."""
@@ -45,6 +48,7 @@ class CheckCounts:
         else:
             self.accepted[judged.endpoint] += 1
             self.notes.update(judged.notes)
+            self.prompts.add(judged)
 
 
 def check_inputs(
@@ -85,6 +89,7 @@ def check_command(
 def _print(counts: CheckCounts, *, json: bool) -> None:
     counts.rejected.print()
     print_notes(counts.notes)
+    found = lint_sample(counts.prompts)
     if json:
         document = {
             "accepted": counts.accepted.total(),
@@ -93,6 +98,7 @@ def _print(counts: CheckCounts, *, json: bool) -> None:
             "endpoints": dict(counts.accepted),
             "notes": dict(counts.notes),
             "rejections": counts.rejected.summary(),
+            "lint": lint_document(found),
         }
         print_json(document)
         return
@@ -102,3 +108,5 @@ def _print(counts: CheckCounts, *, json: bool) -> None:
     out.print(f"rejected: {counted(len(counts.rejected))}")
     for reason, count in counts.rejected.counts.most_common():
         out.print(f"  {inert(reason)}: {counted(count)}")
+    for paragraph in advice(found, unit="word"):
+        out.print(f"prompts: {paragraph}")

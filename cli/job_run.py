@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from blend.cli.advice import advice, lint_from
 from blend.core.planning.engine_model import EngineModel, engine_model
 from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.judgement import Against, AnsweredRows, Judgement, judge
@@ -28,6 +29,12 @@ def foreseen(plan: PlanRecord | None) -> TimelineBuckets | None:
     if columns is None:
         return None
     return TimelineBuckets(**{name: np.array(column) for name, column in columns.items()})
+
+
+def plan_advice(plan: PlanRecord) -> list[str]:
+    """Return what a plan found in the prompts, a paragraph each; none where it is too old."""
+    found = plan.predictions.get("lint")
+    return advice(lint_from(found), token_s=planned_engine(plan).token_s) if found else []
 
 
 def executions(job: Job, plan: PlanRecord) -> list[Run]:

@@ -12,6 +12,8 @@ import typer
 from blend.cli.api import PlanOptions, find_followers, observations_of, plan_job, sample_schedule
 from blend.cli.console import counted, duration, err, inert, percent, significant
 from blend.cli.job_model import require_rows, shape_of
+from blend.cli.job_plan import plan_of
+from blend.cli.job_run import plan_advice
 from blend.cli.machine import this_hardware
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
 from blend.cli.session import Session, opened_session, run_watched
@@ -113,6 +115,8 @@ def sample_and_plan(job: Job, session: Session | None, settings: PlanOptions) ->
         followers=followers,
     )
     _print_plan(plan)
+    for paragraph in plan_advice(plan_of(job)):
+        err.print(f"prompts: {paragraph}")
     if len(followers):
         err.print(
             f"{counted(len(followers), 'more requests')} are identical to "

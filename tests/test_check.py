@@ -14,6 +14,7 @@ from blend.cli.app import main
 from blend.cli.check import CheckCounts, check_inputs
 from blend.cli.inputs import expand_inputs
 from blend.core.errors import BlendError
+from blend.core.input import words
 from tests.broken_lines import BROKEN, GOOD
 
 
@@ -186,7 +187,10 @@ def test_a_name_that_exists_is_no_glob(tmp_path: Path) -> None:
         expand_inputs([str(tmp_path / "b[1].jsonl")])
 
 
-def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(words, "PROMPTS_KEPT", 100)
+    monkeypatch.setattr(words, "BODIES_KEPT", 100)
+
     def peak_bytes(lines: int) -> int:
         path = tmp_path / f"{lines}.jsonl"
         with path.open("w") as stream:

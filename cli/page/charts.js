@@ -34,6 +34,11 @@
     return ["ms", 1e-3];
   }
 
+  function time(seconds) {
+    const [unit, unitS] = unitOf(seconds);
+    return number(seconds / unitS) + " " + unit;
+  }
+
   function base(look) {
     return {
       animation: false,
@@ -98,7 +103,7 @@
     const bars = { type: "bar", barCategoryGap: 0, barGap: "-100%" };
     const line = { type: "line", symbol: "none", step: "middle", xAxisIndex: 3, yAxisIndex: 3 };
     option.series = [
-      // From just below the least density: a bar on a logarithmic axis has no zero to stand on.
+      // Bars stand on a density of 1, where compute and memory are in balance.
       Object.assign({ name: "density", xAxisIndex: 0, yAxisIndex: 0, data: bins.density.map((value, at) => ({
         value, itemStyle: { color: bins.right[at] >= 0.5 ? look.memory : look.compute } })) }, bars),
       Object.assign({ name: "prefix", xAxisIndex: 1, yAxisIndex: 1, data: bins.subtree.map((node) => ({
@@ -126,7 +131,6 @@
     const root = content.tree[0];
     const middle = Math.log10(Math.min(Math.max(root.density, 1e-6), 1e6));
     const reach = Math.max(0.5, ...Object.values(nodes).map((one) => Math.abs(one.value[1] - middle)));
-    const [unit, unitS] = unitOf(root.work_s);
     const option = base(look);
     option.tooltip.formatter = ({ data, name }) => {
       const node = data && data.node;
@@ -135,7 +139,7 @@
         name,
         number(node.rows) + " rows, " + number(node.prompt_tokens) + " prompt tokens",
         "common prefix " + number(node.prefix_tokens) + " tokens, shared " + percent(node.sharing),
-        "work " + number(node.work_s / unitS) + " " + unit + ", density " + number(node.density),
+        "work " + time(node.work_s) + ", density " + number(node.density),
         "answer expected " + number(node.expected_tokens) + ", real " + number(node.actual_tokens),
       ].join("\n");
     };

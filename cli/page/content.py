@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from blend.cli.console import plain
-from blend.cli.job_run import foreseen, judgement, measured
+from blend.cli.job_run import foreseen, judgement, measured, plan_advice
 from blend.cli.judged_run import judgement_lines
 from blend.cli.status import rows_line, state, tokens_line
 from blend.core.planning.bins import LENGTH_STARTS, length_counts, schedule_bins
 from blend.core.planning.judgement import Judgement
 from blend.core.planning.outline import top_subtrees
-from blend.core.planning.timeline import TimelineBuckets
+from blend.core.planning.timeline import BUCKETS, TimelineBuckets, resampled
+from blend.core.planning.tree import Floats
 from blend.store.job import Answered, Job, PlanRecord
 
 BINS = 300
@@ -52,7 +53,7 @@ def content_of(job: Job) -> Content:
         title=plain(job.path.name),
         facts=_facts(job, plan),
         judged=[_unmarked(line) for line in judgement_lines(job, judged)] if judged else [],
-        advice=[],
+        advice=[one.replace("\n", " ") for one in plan_advice(plan)] if plan else [],
         schedule=_schedule(job, plan, answered) if plan else None,
         tree=_tree(job, plan, judged) if plan else [],
         timeline=_timeline(job, plan),
@@ -168,20 +169,24 @@ def _timeline(job: Job, plan: PlanRecord | None) -> Values | None:
     predicted, actual = foreseen(plan), measured(job, plan)
     if predicted is None and actual is None:
         return None
-    return {"predicted": _buckets(predicted), "actual": _buckets(actual)}
+    # On one axis, so that both are told of one moment.
+    total_s = max(float(one.seconds[-1]) for one in (predicted, actual) if one is not None)
+    ends = np.linspace(0.0, total_s, BUCKETS + 1)[1:]
+    return {"predicted": _buckets(predicted, ends), "actual": _buckets(actual, ends)}
 
 
-def _buckets(timeline: TimelineBuckets | None) -> Values | None:
-    if timeline is None or not len(timeline.seconds):
+def _buckets(timeline: TimelineBuckets | None, ends: Floats) -> Values | None:
+    if timeline is None:
         return None
-    bucket_s = float(timeline.seconds[0])
+    bucket_s = float(ends[0])
+    found = resampled(timeline, ends[ends < timeline.seconds[-1] + bucket_s])
     return {
-        "seconds": _rounded(timeline.seconds),
-        "compute": _rounded(timeline.compute_s / bucket_s),
-        "memory": _rounded(timeline.memory_s / bucket_s),
-        "kv_tokens": timeline.kv_tokens.tolist(),
-        "running": timeline.running.tolist(),
-        "answered": timeline.answered.tolist(),
+        "seconds": _rounded(found.seconds),
+        "compute": _rounded(found.compute_s / bucket_s),
+        "memory": _rounded(found.memory_s / bucket_s),
+        "kv_tokens": found.kv_tokens.tolist(),
+        "running": found.running.tolist(),
+        "answered": found.answered.tolist(),
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from blend.cli.console import counted, duration, inert, out, percent, significant
-from blend.cli.job_run import foreseen, judgement
+from blend.cli.job_run import foreseen, judgement, plan_advice
 from blend.cli.judged_run import judgement_lines
 from blend.cli.status import (
     next_step,
@@ -55,6 +55,8 @@ def draw(job: Job) -> None:
     if counts.prompt_tokens:
         _lines("results", [tokens_line(counts)])
     _draw_runs(job)
+    for paragraph in plan_advice(plan) if plan else ():
+        _lines("prompts:", paragraph.split("\n"))
     if judged := judgement(job):
         _lines("judged", judgement_lines(job, judged))
     out.print(inert(next_step(job, counts)))
