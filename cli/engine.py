@@ -18,6 +18,7 @@ from blend.cli.job_model import (
 from blend.cli.options import EngineOptions, whole_number
 from blend.cli.server import open_server
 from blend.core.engines import Capacity, Engine
+from blend.core.engines.scratch import clear_left_behind
 from blend.core.engines.vllm_version import installed_version, untested
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.engine_model import EngineModel
@@ -42,7 +43,7 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
     _refuse_mixture(job, options)
     _refuse_other_context(job, options.arguments)
     if options.name == "vllm":
-        _clear_left_behind()
+        end_left_behind()
         if words := untested(installed_version()):
             err.print(f"[bold yellow]warning:[/] {inert(words)}")
     seat = Seat(partial(_start, job, options))
@@ -55,13 +56,12 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
         seat.close()
 
 
-def _clear_left_behind() -> None:
-    from blend.core.engines.scratch import clear_left_behind
-
+def end_left_behind() -> None:
+    """End the engines that a dead blend left on this machine, and say so."""
     for left in clear_left_behind():
         if left.processes:
             err.print(
-                f"ended {counted(left.processes)} processes of an engine that a dead blend "
+                f"ended {counted(left.processes, 'processes')} of an engine that a dead blend "
                 f"(process {left.owner_pid}) had left behind"
             )
 

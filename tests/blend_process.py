@@ -78,7 +78,8 @@ class BlendProcess:
 
     def exit_code(self) -> int:
         """Wait for the end of the command, and for that of all its engine's processes."""
-        code = self._process.wait(WAIT_S)
+        # Another engine may have to start.
+        code = self._process.wait(2 * WAIT_S)
         assert wait_until(lambda: not self._engine_processes(), timeout_s=5)
         return code
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from blend.cli.engine import end_left_behind
 from blend.core.engines.scratch import LeftBehind, clear_left_behind, make_scratch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -126,3 +127,16 @@ def test_the_memory_that_its_processes_shared_is_removed(start: Start) -> None:
     clear_left_behind()
 
     assert not shared.exists()
+
+
+def test_a_command_that_starts_an_engine_says_what_it_ended(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scratch = belongs_to(make_scratch(), pid=(pid := dead_pid()))
+    start(scratch)
+    end_left_behind()
+
+    said = f"ended 1 processes of an engine that a dead blend (process {pid}) had left behind\n"
+    assert capsys.readouterr().err == said
+    end_left_behind()
+    assert capsys.readouterr().err == ""
