@@ -23,6 +23,7 @@ def pauses(*, count: int, seed: str = "0/0") -> list[float]:
         (400, None),
         (404, None),
         (422, None),
+        (501, None),
         (429, "unavailable"),
         (503, "unavailable"),
         (502, "unavailable"),

@@ -15,7 +15,17 @@ from blend.core.engines.openai_messages import ServerSettings
 from blend.core.engines.openai_retry import Patience
 from blend.store.job import Job
 from tests.batch_files import mixed, read_lines, write_requests
-from tests.tiny_engine import CHAT, CONTEXT, TEXT, chat, request, text, wait_until
+from tests.tiny_engine import (
+    CHAT,
+    CONTEXT,
+    EMBEDDINGS,
+    RESPONSES,
+    TEXT,
+    chat,
+    request,
+    text,
+    wait_until,
+)
 from tests.vllm_reference import KEY, vllm_serve
 
 pytestmark = pytest.mark.vllm
@@ -43,6 +53,8 @@ def test_the_server_tells_its_capacity_and_answers_as_it_would_anybody(server: s
             (TEXT, text("apples " * 2000)),
             (CHAT, chat(temperature=-5)),
             (TEXT, text("apples " * 200)),
+            (RESPONSES, {"input": "apples", "max_output_tokens": 4, "ignore_eos": True}),
+            (EMBEDDINGS, {"input": "apples"}),
         ]
         for row, (endpoint, body) in enumerate(bodies):
             engine.submit(request(row, endpoint, body, sequences=body.get("n", 1)))
@@ -52,10 +64,13 @@ def test_the_server_tells_its_capacity_and_answers_as_it_would_anybody(server: s
 
     assert (capacity.kv_tokens, capacity.block_tokens) == (CACHE_TOKENS, 32)
     assert (capacity.context_tokens, capacity.max_sequences) == (CONTEXT, 16)
-    assert [completions[row].status_code for row in range(5)] == [200, 200, 400, 400, 200]
+    assert [completions[row].status_code for row in range(6)] == [200, 200, 400, 400, 200, 200]
     assert completions[0].completion_tokens == 8
     assert completions[0].finish_reason == "length"
     assert b"context length" in completions[2].body
+    assert (completions[5].completion_tokens, completions[5].finish_reason) == (4, "length")
+    # This model embeds nothing.
+    assert completions[6].status_code in {404, 501}
 
 
 def test_abort_reaches_the_server_and_a_run_goes_on(server: str) -> None:

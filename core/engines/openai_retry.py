@@ -16,6 +16,8 @@ Trouble = Literal["unreachable", "unavailable", "silent", "broken"]
 
 _UNAVAILABLE = frozenset({429, 502, 503})
 _REQUEST_TIMEOUT = 408
+# The model does not serve the endpoint, and will not.
+_NOT_IMPLEMENTED = 501
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ def trouble_of(status: int) -> Trouble | None:
     """Return the trouble that an HTTP status stands for; None when it is an answer for good."""
     if status in _UNAVAILABLE:
         return "unavailable"
-    if status >= 500 or status == _REQUEST_TIMEOUT:
+    if (status >= 500 and status != _NOT_IMPLEMENTED) or status == _REQUEST_TIMEOUT:
         return "broken"
     return None
 
