@@ -46,7 +46,7 @@ class Execute:
         self.start_s = time.monotonic() - started
 
     def ask(self, what: str, which: str) -> Any:
-        """``start``: its time; ``plan`` and ``run``: with the policy *which*, or the default one; ``close``."""
+        """``start``: its time; ``plan``, ``run``: with a policy, or the default one; ``close``."""
         if what == "start":
             return self.start_s
         if what == "plan":
