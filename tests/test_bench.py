@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import scale
+from benchmarks import accidents, scale
 from benchmarks.engine.cases import cases, possible_cached_tokens
 from benchmarks.engine.processes import cpu_seconds, tree
 from benchmarks.engine.report import interval, ratios, report
@@ -80,6 +80,18 @@ def test_runs_are_compared_within_their_repetition() -> None:
     text = report(rows)
     assert "| `blend execute`, policy auto | 2.00 | 3.000 [2.000-4.000] |" in text
     assert "times as fast as file order 3.000 [2.000-4.000], asked for at least 1.5" in text
+
+
+def test_an_accident_is_reported_with_what_is_left_to_do() -> None:
+    conditions = {"date": "today", "versions": {"vllm": "1"}}
+    left = [
+        accidents.Left("engine killed", "run-batch", False, 1, 0, 0, 0, 2, 9.0),
+        accidents.Left("engine killed", "blend run", False, 4, 0, 0, 40, 0, 9.0),
+    ]
+    text = accidents.report(left, conditions)
+
+    assert "| engine killed | `run-batch` | 1 | 0 | 0 | 0 | 60 | 2 |" in text
+    assert "| engine killed | `blend run` | 4 | 0 | 0 | 40 | 20 | 0 |" in text
 
 
 def test_the_cpu_time_of_a_process_counts_its_children() -> None:

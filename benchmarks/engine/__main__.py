@@ -19,13 +19,15 @@ from benchmarks.machine import conditions
 
 ROOT = Path(__file__).parent.parent.parent
 RAW = ROOT / "benchmarks" / "results"
+LOGS = ROOT / "build" / "bench"
 PUBLISHED = ROOT / "docs" / "results" / "engine.md"
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure, write every run down at once, and then the report."""
     options = _parser().parse_args(arguments)
-    options.raw.mkdir(parents=True, exist_ok=True)
+    for folder in (options.raw, LOGS):
+        folder.mkdir(parents=True, exist_ok=True)
     found = conditions()
     stamp = found["date"].replace(":", "").replace("-", "")
     path = options.raw / f"engine-{stamp}.jsonl"
@@ -47,7 +49,7 @@ def _measured(
     case: Case, setting: Setting, options: argparse.Namespace, found: dict[str, Any], path: Path
 ) -> list[dict[str, Any]]:
     rows = []
-    with Contest(setting, options.way, logs=options.raw) as contest:
+    with Contest(setting, options.way, logs=LOGS) as contest:
         for line in contest.lines(options.repeat):
             rows.append(_row(case, setting, contest, line, found))
             with path.open("a", encoding="utf-8") as file:
@@ -97,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--way", nargs="*", choices=ways, default=list(ways))
     parser.add_argument("--repeat", type=int, default=5, help="repetitions of every way")
     parser.add_argument("--model", type=Path, help="instead of the tiny model")
-    parser.add_argument("--raw", type=Path, default=RAW, help="folder of the lines and logs")
+    parser.add_argument("--raw", type=Path, default=RAW, help="folder of the lines")
     parser.add_argument("--report", type=Path, help=f"instead of {PUBLISHED.relative_to(ROOT)}")
     return parser
 

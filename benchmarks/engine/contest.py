@@ -23,13 +23,13 @@ from blend.core.engines.vllm_arguments import command_line
 from blend.core.engines.vllm_messages import Start
 from blend.store.job import Job
 
-Way = Literal["generate-file", "generate-dfs", "run-batch", "blend-paper", "blend-auto"]
+Way = Literal["generate-file", "generate-dfs", "run-batch", "blend-default", "blend-auto"]
 
 WAYS: Mapping[Way, str] = {
     "generate-file": "`LLM.generate`, file order",
     "generate-dfs": "`LLM.generate`, depth-first order",
     "run-batch": "`run-batch`",
-    "blend-paper": "`blend execute`, default policy",
+    "blend-default": "`blend execute`, default policy",
     "blend-auto": "`blend execute`, policy auto",
 }
 BLOCK_TOKENS = 32

@@ -46,7 +46,7 @@ class Execute:
         self.start_s = time.monotonic() - started
 
     def ask(self, what: str, which: str) -> Any:
-        """``start``: its time; ``plan`` and ``run``: with the policy *which*; ``close``."""
+        """``start``: its time; ``plan``, ``run``: with a policy, or the default one; ``close``."""
         if what == "start":
             return self.start_s
         if what == "plan":
@@ -63,7 +63,9 @@ class Execute:
         """Plan without a sample, whose results would be taken out of the comparison."""
         path = self._planned(policy)
         shutil.copy(self._job_path, path)
-        choices = plan_choices(_policy(policy), no_sample=True)
+        choices = plan_choices(no_sample=True)
+        if policy != "default":
+            choices = replace(choices, policy=_policy(policy))
         started = time.monotonic()
         with Job.open(path) as job:
             settings: PlanOptions = plan_options(job, self._options, choices)

@@ -104,7 +104,7 @@ def prepare(
 def _lines(rows: int, engine: str, seed: int) -> list[dict[str, Any]]:
     rng = random.Random(seed)
     longest = 64 if engine == "sim" else 160
-    return [
+    lines = [
         chat(
             f"request-{number}",
             f"group {number % 7} of those that begin alike: question {rng.randrange(10**9)}",
@@ -114,6 +114,10 @@ def _lines(rows: int, engine: str, seed: int) -> list[dict[str, Any]]:
         )
         for number in range(rows)
     ]
+    # Some ask the same as another: they get its answer.
+    for number in rng.sample(range(1, rows), rows // 20):
+        lines[number]["body"] = lines[rng.randrange(number)]["body"]
+    return lines
 
 
 def outcome(output: Path) -> dict[str, str]:
