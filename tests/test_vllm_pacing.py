@@ -116,6 +116,8 @@ def test_the_capacity_tells_what_a_step_really_computes(small_memory: SmallMemor
 
     assert capacity.step_tokens == STEP_TOKENS
     assert capacity.prefill_threshold == THRESHOLD
+    # A CPU's engine schedules synchronously.
+    assert capacity.report_lag == 1
     assert capacity.context_tokens == capacity.kv_tokens == KV_TOKENS
 
 
