@@ -67,9 +67,10 @@ def _requests(count: int) -> str:
 def _late(one: LateSharing, unit: str, token_s: float | None) -> str:
     time = f", about {duration(one.saved_tokens * token_s)}" if token_s else ""
     return (
-        f"{counted(one.rows)} requests differ from {unit} {counted(one.common_tokens + 1)} on, "
-        f"{counted(one.equal_tokens)} {unit}s are equal after it:\n"
-        f"moving the varying part to the end would save {percent(one.saved_share)} of prefill{time}"
+        f"{counted(one.rows)} requests differ from {unit} {counted(one.common_tokens + 1)} on,\n"
+        f"{counted(one.equal_tokens)} {unit}s are equal after it: "
+        "moving the varying part to the end\n"
+        f"would save {percent(one.saved_share)} of prefill{time}"
     )
 
 

@@ -1,6 +1,6 @@
 """A plan foresees a timeline, and every timeline adds up to its run."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -146,6 +146,31 @@ def test_the_kernels_foresee_what_the_objects_do(policy: Policy, monkeypatch) ->
     assert kernels.answered[-1] == objects.answered[-1]
     assert kernels.compute_s.sum() == pytest.approx(objects.compute_s.sum(), rel=0.02)
     assert timeline(policy, sequences=2) is None
+
+
+@pytest.mark.parametrize(
+    "small_steps", [10**6, pytest.param(0, marks=pytest.mark.slow)], ids=["objects", "kernels"]
+)
+def test_a_boundless_cache_is_simulated_with_as_many_blocks_as_are_needed(
+    small_steps: int, monkeypatch
+) -> None:
+    monkeypatch.setattr(foresight, "SMALL_STEPS", small_steps)
+    prompts = job()
+    tree = build_tree(prompts)
+    plan = make_plan(prompts, policy="dfs", hardware=HARDWARE, model=MODEL, tree=tree)
+    large, boundless = (
+        replace(engine(), capacity=replace(engine().capacity, kv_tokens=tokens))
+        for tokens in (10**6, 2**50)
+    )
+    found = [
+        foreseen_timeline(prompts, tree, plan.schedule, plan.lengths, one)
+        for one in (large, boundless)
+    ]
+
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0].seconds.tolist() == found[1].seconds.tolist()
+    assert found[0].kv_tokens.tolist() == found[1].kv_tokens.tolist()
 
 
 def test_lengths_are_drawn_around_what_is_expected_and_known_ones_kept() -> None:

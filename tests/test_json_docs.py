@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from blend.cli.app import main
+from blend.store.job import Job
 from tests.viewed_job import viewed_job
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "json.md"
@@ -25,6 +26,8 @@ COMMANDS = {
     "show rejected": ["show", "JOB", "rejected"],
     "show failures": ["show", "JOB", "failures"],
     "check": ["check", "INPUT"],
+    "ingest": ["ingest", "INPUT", "--job", "NEW", "--model", "MODEL"],
+    "retry": ["retry", "JOB", "--failed", "--dry-run"],
 }
 
 
@@ -51,7 +54,14 @@ def fields(value: Any) -> set[str]:
 
 
 def printed(job: Path, command: str, capsys: pytest.CaptureFixture[str]) -> Any:
-    places = {"JOB": str(job), "INPUT": str(job.with_suffix(".bad.jsonl"))}
+    with Job.open(job) as opened:
+        model = str(opened.meta("model"))
+    places = {
+        "JOB": str(job),
+        "INPUT": str(job.with_suffix(".bad.jsonl")),
+        "NEW": str(job.with_suffix(".new")),
+        "MODEL": model,
+    }
     capsys.readouterr()
     main([places.get(word, word) for word in COMMANDS[command]] + ["--json"])
     return json.loads(capsys.readouterr().out)

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +188,25 @@ def test_a_terminal_gets_a_pager_only_for_what_is_longer(done, capsys, monkeypat
 
     assert shown(capsys, done, "tree") == ""
     assert paged == [short]
+
+
+@pytest.mark.parametrize("view", ["schedule", "tree"])
+def test_colours_say_nothing_that_the_text_does_not(done, view: str) -> None:
+    def printed(**environment: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "blend.cli.app", "show", str(done), view],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    plain = printed(NO_COLOR="1", FORCE_COLOR="1")
+    coloured = printed(FORCE_COLOR="1", NO_COLOR="")
+
+    assert not re.search(r"\x1b\[[\d;]*3[0-7]m", plain)
+    assert re.search(r"\x1b\[[\d;]*3[0-7]m", coloured)
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == re.sub(r"\x1b\[[\d;]*m", "", plain)
 
 
 def test_looking_imports_only_the_view_that_is_asked_for(done) -> None:

@@ -6,6 +6,7 @@ no compiler; a larger one by the kernels, which give the same.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from blend.core.engines.sim import SimEngine
 from blend.core.planning.classes import SPREAD
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.lengths import KNOWN, KNOWN_TOKENS, OBSERVED, Lengths
+from blend.core.planning.simulate import blocks_of_use, simulate
 from blend.core.planning.timeline import (
     BUCKETS,
     Stretches,
@@ -83,8 +85,6 @@ def _fits(prompts: Prompts, engine: EngineModel) -> bool:
 def _compiled_run(
     tree: Tree, schedule: Schedule, drawn: Ints, engine: EngineModel, buckets: int
 ) -> TimelineBuckets:
-    from blend.core.planning.simulate import simulate
-
     most = int(drawn[schedule.order].sum()) // (LINES * LEAST_RUNNING)
     steps = max(LINE_STEPS, most)
     ran = simulate(tree, schedule, output_tokens=drawn, engine=engine, line_steps=steps)
@@ -121,8 +121,12 @@ def _object_run(
         sequences=prompts.sequences,
         capacity=engine.capacity,
     )
+    tokens = np.repeat(prompts.lengths + drawn, prompts.sequences)
+    held = blocks_of_use(engine.capacity, tokens) * engine.capacity.block_tokens
     simulated = SimEngine(
-        engine.capacity, step_s=engine.step_s, output_tokens=lambda request: int(drawn[request.row])
+        replace(engine.capacity, kv_tokens=held),
+        step_s=engine.step_s,
+        output_tokens=lambda request: int(drawn[request.row]),
     )
     reports = [_moved(report) for report in executor.run(scanner, request_of, simulated)]
     seconds, *counts = np.array(reports, np.float64).reshape(-1, 6).T

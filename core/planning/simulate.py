@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from blend.core.engines import Capacity
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.tree import Floats, Ints, Tree
 from blend.core.schedule import Schedule
@@ -121,6 +122,15 @@ def block_keys(tree: Tree, *, block_tokens: int) -> tuple[npt.NDArray[np.int32],
     return number_prefixes(tree.rows, full, shared, starts), starts
 
 
+def blocks_of_use(capacity: Capacity, tokens: Ints) -> int:
+    """Return the blocks of a cache, no more than sequences of so many *tokens* each can fill.
+
+    A server that tells of no cache counts as boundless, and a simulated cache has all its blocks.
+    """
+    needed = int((-(-(tokens + 1) // capacity.block_tokens)).sum())
+    return min(capacity.kv_tokens // capacity.block_tokens, needed)
+
+
 def _cache_tokens(engine: EngineModel) -> int:
     size = engine.capacity.block_tokens
     return engine.capacity.kv_tokens // size * size
@@ -132,7 +142,7 @@ def _engine_state(tree: Tree, prompts: Ints, outputs: Ints, engine: EngineModel)
     capacity = engine.capacity
     keys, starts = block_keys(tree, block_tokens=capacity.block_tokens)
     limits = Limits(
-        capacity.kv_tokens // capacity.block_tokens,
+        blocks_of_use(capacity, prompts + outputs),
         capacity.block_tokens,
         capacity.max_sequences,
         capacity.step_tokens,
