@@ -66,6 +66,7 @@ class Cell:
     replicas: int = 1
     sample: float = 0.01
     kept_sharing: float = 0.99
+    step_tokens: int = STEP_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +169,7 @@ def engine_of(cell: Cell) -> EngineModel:
         model_preset(cell.model),
         mode=ENGINES[cell.system][0],
         max_sequences=MAX_SEQUENCES,
-        step_tokens=STEP_TOKENS,
+        step_tokens=cell.step_tokens,
         attention=False,
     )
     return replace(engine, shared_bandwidth=False)

@@ -36,13 +36,18 @@ class Section:
 
 
 def conditions(
-    n: int, seeds: Sequence[int], *, device: str = "Llama-3-8B, one A100-80G", sample: str = "1 %"
+    n: int,
+    seeds: Sequence[int],
+    *,
+    device: str = "Llama-3-8B, one A100-80G",
+    sample: str = "1 %",
+    step_tokens: str = f"{STEP_TOKENS:,}",
 ) -> str:
     """Return the line that stands above every table of simulated runs."""
     plural = "s" if len(seeds) > 1 else ""
     return (
         f"*{n:,} requests a workload, stand-in lengths, seed{plural} {', '.join(map(str, seeds))}; "
-        f"{device}, simulated: steps of at most {STEP_TOKENS:,} tokens and {MAX_SEQUENCES:,} "
+        f"{device}, simulated: steps of at most {step_tokens} tokens and {MAX_SEQUENCES:,} "
         "sequences, no overhead, no prefill attention. A step takes max(c, W) + m on vLLM and "
         f"max + {INTERFERENCE}·min of max(c, W) and m where operators overlap (c: compute, m: "
         f"cache reads, W: reading the weights). Lengths known from {sample} of the requests.*\n\n"
