@@ -5,7 +5,8 @@ a bound.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,17 @@ from blend.cli.job_plan import digests_of
 from blend.core.engines import Capacity
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
-from blend.core.planning.engine_model import EngineModel, engine_model
+from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
 from blend.core.planning.foresight import foreseen_timeline
 from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.identical import Followers
 from blend.core.planning.lengths import Observations, choose_sample, estimate
 from blend.core.planning.optimum import bound_s, work_of
 from blend.core.planning.plan import BY_CLASS, Plan, make_plan
+from blend.core.planning.profile import with_costs
 from blend.core.planning.prompt_lint import lint_prompts
 from blend.core.planning.tree import Tree, build_tree
+from blend.core.planning.ways import ANY, Reach, paced_ways, told_of
 from blend.core.prompts import Prompts
 from blend.core.schedule import POLICIES, Policy, PolicyChoice, Schedule
 from blend.store.job import Job, PlanRecord
@@ -58,6 +61,8 @@ class PlanOptions:
     planning nothing more is simulated: a small part of the predicted run where that is None.
     ``fan_out``: of identical requests whose answers chance does not decide, one runs and the others
     get its answer.
+    ``reach``: the ways of running the engine that can be chosen; ``costs``: what its steps cost, to
+    be set where ``measured`` lets that go before the device's datasheet.
     """
 
     policy: PolicyChoice
@@ -69,6 +74,16 @@ class PlanOptions:
     sample_s: float = 30.0
     plan_s: float | None = None
     fan_out: bool = True
+    reach: Reach = ANY
+    measured: bool = False
+    costs: StepCosts | None = None
+
+    def engine(self, capacity: Capacity | None = None) -> EngineModel:
+        """Return the engine to plan for, of *capacity* where that is known."""
+        engine = engine_model(self.hardware, self.model, mode=self.mode)
+        if capacity is not None:
+            engine = engine.holding(capacity)
+        return engine if self.costs is None else with_costs(engine, self.costs)
 
 
 def find_followers(job: Job, *, fan_out: bool) -> Followers:
@@ -189,14 +204,13 @@ def plan_job(
     planning have gone by before. ``prompts`` are those of the rows that are no
     ``followers``.
     """
-    engine = engine_model(options.hardware, options.model, mode=options.mode)
-    if capacity is not None:
-        engine = engine.holding(capacity)
+    engine = options.engine(capacity)
     clock = _PlanClock(_plan_s(prompts, tree, options, observations, engine), spent_s=spent_s)
     if options.policy == "auto":
         plan = _guarded_plan(prompts, tree, options, observations, engine, clock)
     else:
         plan = _make_plan(prompts, tree, options, policy=options.policy, observations=observations)
+        plan = _paced(plan, engine, options.reach)
         plan = _with_outlook(plan, prompts, tree, observations, engine, clock)
     sampled = np.flatnonzero(~np.isnan(observations.tokens))
     rows, total = prompts.job_rows, len(job)
@@ -264,6 +278,17 @@ def _make_plan(
     )
 
 
+def _paced(plan: Plan, engine: EngineModel, reach: Reach) -> Plan:
+    """Return the plan with the best way to keep the pace that its policy asks for, if any."""
+    blending = plan.schedule.blending
+    if blending is None:
+        return plan
+    ways = paced_ways(engine, reach)
+    told = replace(told_of(blending, engine), paced=bool(ways))
+    settings = replace(plan.settings, way=ways[0]) if ways else plan.settings
+    return replace(plan, schedule=replace(plan.schedule, blending=told), settings=settings)
+
+
 def _guarded_plan(
     prompts: Prompts,
     tree: Tree,
@@ -272,14 +297,17 @@ def _guarded_plan(
     engine: EngineModel,
     clock: "_PlanClock",
 ) -> Plan:
-    from blend.core.planning.guard import guarded_plan  # numba is slow to import
+    from blend.core.planning.guard import guarded_plan, warm_up  # numba is slow to import
 
     clock.limit_s = max(clock.limit_s, CHOOSE_S)
+    with clock.stopped():
+        warm_up(engine)
     return guarded_plan(
         prompts,
         tree,
         engine,
         observations=observations,
+        reach=options.reach,
         seed=options.seed,
         draws=DRAWS,
         wanted=clock.left,
@@ -349,6 +377,13 @@ class _PlanClock:
         self.limit_s = limit_s
         self._started_s = time.monotonic() - spent_s
         self._asked_s: float | None = None
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let no time go by inside."""
+        began_s = time.monotonic()
+        yield
+        self._started_s += time.monotonic() - began_s
 
     def left(self) -> bool:
         """Tell whether there is time for another run."""

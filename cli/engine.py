@@ -15,7 +15,7 @@ from blend.cli.job_model import (
     shape_of,
     template_text,
 )
-from blend.cli.options import EngineOptions, whole_number
+from blend.cli.options import EngineOptions, PacingName, whole_number
 from blend.cli.server import open_server
 from blend.core.engines import Capacity, Engine
 from blend.core.engines.scratch import clear_left_behind
@@ -23,6 +23,7 @@ from blend.core.engines.vllm_version import installed_version, untested
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.hardware import ModelShape, hardware_preset, kv_capacity_tokens
+from blend.core.planning.ways import PREFILL_THRESHOLD, STEP_TOKENS
 from blend.core.running.seat import Seat
 from blend.store.job import Job
 
@@ -69,7 +70,7 @@ def end_left_behind() -> None:
 def _start(job: Job, options: EngineOptions) -> Engine:
     arguments = _ingested_with(job) | dict(options.arguments)
     if options.name == "sim":
-        return _sim(arguments, shape_of(job, arguments, on_cpu=False))
+        return _sim(arguments, shape_of(job, arguments, on_cpu=False), options.pacing)
     model = model_of(job)
     if options.name == "openai":
         return open_server(arguments, model=model, api_key=options.api_key, seed=options.seed)
@@ -137,16 +138,22 @@ def _refuse_mixture(job: Job, options: EngineOptions) -> None:
         )
 
 
-def _sim(arguments: Mapping[str, str | None], shape: ModelShape) -> Engine:
+def _sim(
+    arguments: Mapping[str, str | None], shape: ModelShape, pacing: PacingName | None
+) -> Engine:
     from blend.core.engines.sim import SimEngine
 
     hardware = hardware_preset(SIM_HARDWARE)
     kv_bytes = whole_number(arguments, "kv-cache-memory-bytes", 0)
+    batched = whole_number(arguments, "max-num-batched-tokens", 8192)
     capacity = Capacity(
         kv_tokens=int(kv_bytes / shape.kv_bytes_per_token) or kv_capacity_tokens(hardware, shape),
         max_sequences=whole_number(arguments, "max-num-seqs", 1024),
-        step_tokens=whole_number(arguments, "max-num-batched-tokens", 8192),
+        step_tokens=min(batched, whole_number(arguments, STEP_TOKENS, batched)),
         context_tokens=whole_number(arguments, "max-model-len", 131_072),
         block_tokens=whole_number(arguments, "block-size", 16),
+        prefill_threshold=whole_number(arguments, PREFILL_THRESHOLD, 0),
+        pacing="step budget" if pacing in (None, "step-budget") else "none",
+        report_lag=whole_number(arguments, "report-lag", 0),
     )
     return SimEngine(capacity, step_s=EngineModel(capacity, hardware, shape).step_s)

@@ -10,6 +10,7 @@ from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
 from blend.cli.run_limits import NO_LIMITS, RunLimits, run_limits
 from blend.cli.session import Session, await_engine, opened_session, run_watched
 from blend.cli.status import causes, copied_line, next_command
+from blend.cli.ways import paced_as_asked, way_in_words, way_of, with_way
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
 from blend.core.planning.choice import costs_of, first_rows, most_in_time
 from blend.core.planning.hardware import Hardware, ModelShape
@@ -28,7 +29,7 @@ def execute(session: Session, schedule: Schedule, limits: RunLimits = NO_LIMITS)
         left = _cheapest_first(session, left)
     if limits.rows is not None:
         left = first_rows(left, limits.rows)
-    ran = run_watched(session, left, "execute")
+    ran = run_watched(session, paced_as_asked(left, session.options), "execute")
     if ran is not None:
         progress = ran.progress
         err.print(f"executed in {duration(progress.elapsed_s)}: {progress.line(running=False)}")
@@ -94,6 +95,8 @@ def execute_command(
                     "the job was executed before and is not finished",
                     hint=f"`{next_command(job, job.counts())}` goes on with it",
                 )
-            with opened_session(job, options, limits) as session:
+            with opened_session(job, with_way(options, job.plan()), limits) as session:
+                if way := way_of(job.plan()):
+                    err.print(f"as planned: {way_in_words(way)}")
                 execute(session, schedule, limits)
         raise typer.Exit(exit_code_of(job))

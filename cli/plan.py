@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -11,17 +11,22 @@ import typer
 
 from blend.cli.api import PlanOptions, find_followers, observations_of, plan_job, sample_schedule
 from blend.cli.console import counted, duration, err, inert, percent, significant
+from blend.cli.engine import SIM_HARDWARE
 from blend.cli.job_model import require_rows, shape_of
 from blend.cli.job_plan import plan_of
 from blend.cli.job_run import plan_advice
 from blend.cli.machine import this_hardware
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
+from blend.cli.profiles import best_profile, costs_in_words
 from blend.cli.session import Session, opened_session, run_watched
+from blend.cli.ways import reach_of, way_in_words
 from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE
+from blend.core.planning.engine_model import StepCosts
 from blend.core.planning.lengths import KNOWN
 from blend.core.planning.plan import Plan
 from blend.core.planning.tree import Tree, build_tree
+from blend.core.planning.ways import AS_IT_COMES
 from blend.core.prompts import Prompts
 from blend.core.schedule import PolicyChoice
 from blend.store.job import Job
@@ -75,9 +80,14 @@ def plan_choices(
     return PlanChoices(policy, rate, sample_seconds, hardware, plan_time, not no_fan_out)
 
 
-def plan_options(job: Job, options: EngineOptions, choices: PlanChoices) -> PlanOptions:
-    """Return what a plan is made with, for the job's model on the device that will run it."""
-    device = this_hardware(choices.hardware)
+def plan_options(
+    job: Job, options: EngineOptions, choices: PlanChoices, *, started: bool = False
+) -> PlanOptions:
+    """Return what a plan is made with, for the job's model on the device that will run it.
+
+    ``started``: the plan is for an engine that runs by then.
+    """
+    device = this_hardware(choices.hardware or (SIM_HARDWARE if options.name == "sim" else None))
     return PlanOptions(
         choices.policy,
         device,
@@ -87,13 +97,21 @@ def plan_options(job: Job, options: EngineOptions, choices: PlanChoices) -> Plan
         sample_s=choices.sample_s,
         plan_s=choices.plan_s,
         fan_out=choices.fan_out,
+        reach=reach_of(options, None, started=started),
+        measured=choices.hardware is None,
     )
 
 
-def sample_and_plan(job: Job, session: Session | None, settings: PlanOptions) -> Plan | None:
+def sample_and_plan(
+    job: Job,
+    session: Session | None,
+    settings: PlanOptions,
+    options: EngineOptions | None = None,
+) -> Plan | None:
     """Sample, plan, save and say what to expect; None when interrupted before there was a plan.
 
-    Without a *session* there is no sample.
+    Without a *session* there is no sample, and *options* say which engine is planned for: vLLM
+    where there are none either.
     """
     require_rows(job)
     started_s = time.monotonic()
@@ -104,13 +122,16 @@ def sample_and_plan(job: Job, session: Session | None, settings: PlanOptions) ->
     dropped = _sample(session, prompts, tree, settings) if session and settings.sample_rate else {}
     if session and session.interrupt.asked:
         return None
+    capacity = session.engine.capacity if session else None
+    options = session.options if session else options or EngineOptions("vllm", {}, settings.seed)
+    reach = reach_of(options, capacity, started=settings.reach.started)
     plan = plan_job(
         job,
         prompts,
         tree,
-        settings,
+        replace(settings, reach=reach, costs=_costs(job, options, settings)),
         observations_of(job, prompts, dropped),
-        capacity=session.engine.capacity if session else None,
+        capacity=capacity,
         spent_s=spent_s,
         followers=followers,
     )
@@ -141,6 +162,15 @@ def _sample(
     return ran.dropped
 
 
+def _costs(job: Job, options: EngineOptions, settings: PlanOptions) -> StepCosts | None:
+    """Return what steps cost as measured here, and say so; None where the datasheet has to do."""
+    found = best_profile(job, options, settings.engine()) if settings.measured else None
+    if found is None:
+        return None
+    err.print(f"steps as measured in {counted(found.steps)}: {costs_in_words(found.costs)}")
+    return found.costs
+
+
 def _print_plan(plan: Plan) -> None:
     expected = plan.prediction
     err.print(
@@ -155,6 +185,8 @@ def _print_plan(plan: Plan) -> None:
     if plan.split and plan.split.rows_moved:
         err.print(f"split {counted(plan.split.rows_moved, 'outliers')} off their prefixes")
     _print_candidates(plan)
+    if plan.settings.way != AS_IT_COMES:
+        err.print(f"to execute: {way_in_words(plan.settings.way)}")
     err.print(
         f"expected on {plan.settings.hardware.name}: {duration(expected.overlapped_s)} if compute "
         f"and memory overlap, {duration(expected.sequential_s)} if they do not"
@@ -174,7 +206,7 @@ def plan_command(job_path: JobArgument, *, choices: PlanChoices, options: Engine
         settings = plan_options(job, options, choices)
         opened = opened_session(job, options) if settings.sample_rate else nullcontext(None)
         with opened as session:
-            plan = sample_and_plan(job, session, settings)
+            plan = sample_and_plan(job, session, settings, options)
     if plan is None:
         again = inert(command_line("blend", "plan", job_path))
         err.print(f"not planned; what the sample finished is kept: `{again}`")

@@ -28,6 +28,7 @@ from blend.cli.options import EngineOptions, engine_options, takes
 from blend.cli.plan import PlanChoices, plan_choices, plan_options, sample_and_plan
 from blend.cli.run_limits import RunLimits, run_limits
 from blend.cli.session import opened_session
+from blend.cli.ways import ready_to_gate, with_way
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
 from blend.core.utf8 import as_utf8
 from blend.store.job import Job
@@ -72,8 +73,17 @@ def _plan_and_execute(
 ) -> int:
     """Do what is left to do with one engine, and return the exit code for how far that came."""
     if job.pending().any():
-        with opened_session(job, options, limits) as session:
-            if not planned(job):
+        as_planned = planned(job)
+        # An engine that starts before the plan is given what lets the plan choose.
+        start = (
+            with_way(options, job.plan())
+            if as_planned
+            else ready_to_gate(
+                options, settings.policy, hardware=settings.hardware, model=settings.model
+            )
+        )
+        with opened_session(job, start, limits) as session:
+            if not as_planned:
                 sample_and_plan(job, session, settings)
             if not session.interrupt.asked:
                 execute(session, fitting_schedule(job), limits)
@@ -101,7 +111,8 @@ def run_command(
     print_ingested(counts, err)
     with Job.open(path) as job, job.lock("run"):
         job.set_meta(outputs=list(map(as_utf8, outputs)))
-        code = _plan_and_execute(job, options, plan_options(job, options, choices), limits)
+        settings = plan_options(job, options, choices, started=True)
+        code = _plan_and_execute(job, options, settings, limits)
         if code == RESUMABLE:
             raise typer.Exit(code)
         print_exported(export(job, *outputs), *outputs, pending=0)

@@ -14,6 +14,7 @@ from blend.cli.engine import log_path, opened_engine
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
 from blend.cli.job_disk import warn_of_network_disk
 from blend.cli.options import EngineOptions
+from blend.cli.profiles import keep_profile
 from blend.cli.progress import RunProgress
 from blend.cli.run_limits import RunLimits
 from blend.cli.running import POLL_S, RunContext, run_rows
@@ -114,7 +115,7 @@ def run_watched(
     context = RunContext(
         purpose,
         options.name,
-        dict(options.arguments),
+        dict(options.arguments) | {"pacing": session.engine.capacity.pacing},
         stopping=lambda: bound_s is None and interrupt.asked,
         cut=lambda: bound_s is not None and (interrupt.asked or progress.engine_s >= bound_s),
         on_report=show,
@@ -125,6 +126,8 @@ def run_watched(
     )
     with progress:
         dropped = run_rows(job, schedule, session.seat, context)
+    if options.name == "vllm":
+        keep_profile(job, options)
     if session.breaker.tripped:
         raise _given_up(job, session.breaker.failed)
     return Ran(progress, dropped)

@@ -11,12 +11,14 @@ from blend.cli.console import counted, err, inert, out, percent, print_json, sig
 from blend.cli.job_model import shape_of
 from blend.cli.machine import this_hardware
 from blend.cli.options import MAX_SEED, JobArgument, JsonOption
+from blend.cli.profiles import costs_in_words, load_profile, profile_key
 from blend.cli.views.outlook import policies_table, unit_of
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
-from blend.core.planning.engine_model import engine_model
-from blend.core.planning.hardware import tensor_parallel
+from blend.core.planning.engine_model import EngineModel, engine_model
+from blend.core.planning.hardware import ModelShape, tensor_parallel
+from blend.core.planning.profile import with_costs
 from blend.core.schedule import POLICIES, Policy
 from blend.store.job import Counts, Job
 
@@ -24,12 +26,17 @@ if TYPE_CHECKING:
     from blend.core.planning.outlook import Outlook
 
 TELL_S = 30.0
+MEASURED = "measured"
 
 
 def simulate_command(
     job_path: JobArgument,
     hardware: Annotated[
-        str | None, typer.Option(help="The device, such as h200; this machine's if absent.")
+        str | None,
+        typer.Option(
+            help="The device, such as h200, or `measured`: this machine as its runs were; "
+            "if absent this machine, measured where it was."
+        ),
     ] = None,
     tensor_parallel_size: Annotated[
         int, typer.Option("--tensor-parallel-size", "-tp", min=1, help="Devices that share it.")
@@ -61,15 +68,14 @@ def simulate_command(
     as_json: JsonOption = False,
 ) -> None:
     """Predict how long the job would take on a device under each policy; runs nothing."""
-    device = this_hardware(hardware)
+    device = this_hardware(None if hardware == MEASURED else hardware)
     with Job.open(job_path) as job:
+        shape = shape_of(
+            job, {"dtype": dtype, "kv-cache-dtype": kv_cache_dtype}, on_cpu=device.name == "cpu"
+        )
         engine = engine_model(
             tensor_parallel(device, tensor_parallel_size),
-            shape_of(
-                job,
-                {"dtype": dtype, "kv-cache-dtype": kv_cache_dtype},
-                on_cpu=device.name == "cpu",
-            ),
+            shape,
             mode=mode,
             max_sequences=max_num_seqs,
             step_tokens=max_num_batched_tokens,
@@ -77,6 +83,8 @@ def simulate_command(
             overhead_s=step_overhead_ms / 1000.0,
             memory_fraction=gpu_memory_utilization,
         )
+        if hardware in (None, MEASURED):
+            engine = _as_measured(engine, shape, tensor_parallel_size, hardware is not None)
         counts = job.counts()
         planned = job.plan()
         found = compare_policies(
@@ -91,12 +99,27 @@ def simulate_command(
         print_json(document(found, counts, devices=tensor_parallel_size, seed=seed))
     else:
         draw(found, counts)
-        # No engine but `sim` is given the pace that `blend` was simulated with.
-        best = next((one for one in found.candidates if one.policy != "blend"), None)
-        if best and counts.unfinished and (planned is None or planned.policy != best.policy):
+        best = found.candidates[0]
+        if counts.unfinished and (planned is None or planned.policy != best.policy):
             err.print(
                 f"next: `{inert(command_line('blend', 'plan', job_path, '--policy', best.policy))}`"
             )
+
+
+def _as_measured(
+    engine: EngineModel, shape: ModelShape, devices: int, required: bool
+) -> EngineModel:
+    """Return *engine* with its steps as measured on this machine, where they were."""
+    profile = load_profile(profile_key(shape, devices=devices))
+    if profile is None:
+        if required:
+            raise BlendError(
+                f"no run of {shape.name} was measured on this machine",
+                hint="`blend execute` measures as it runs; or name a device with `--hardware`",
+            )
+        return engine
+    err.print(f"steps as measured in {counted(profile.steps)}: {costs_in_words(profile.costs)}")
+    return with_costs(engine, profile.costs)
 
 
 class _Watch:
@@ -135,6 +158,7 @@ def document(found: "Outlook", counts: Counts, *, devices: int, seed: int) -> di
             "mode": engine.mode,
             "interference": engine.interference,
             "step_overhead_s": engine.overhead_s,
+            "measured": asdict(engine.measured) if engine.measured else None,
         },
         "requests": counts.total,
         "answered": counts.answered,
@@ -184,12 +208,14 @@ def assumptions(found: "Outlook", counts: Counts) -> list[str]:
         f"range: 10 % to 90 % of {counted(found.draws, 'draws')} of the sample and the lengths"
         if found.draws > 1
         else "one draw of the sample and the lengths: no range",
-        "device: peaks of its datasheet, never reached: trust ratios more than times",
+        "device: steps cost what runs on this machine have measured"
+        if engine.measured
+        else "device: peaks of its datasheet, never reached: trust ratios more than times",
         f"a step costs {1000 * engine.overhead_s:.1f} ms beside compute and memory",
         "the whole job from its start, in one go; engine start and sample not counted",
     ]
     if any(one.policy == "blend" for one in found.candidates):
-        lines.append("blend: sets the prefill of each step, which only `--engine sim` obeys so far")
+        lines.append("blend: by the budget of each step unless said otherwise; see `--pacing`")
     if " x " in engine.hardware.name:
         lines.append("several devices: as one larger one; they talk to each other in no time")
     if engine.mode == "overlapped":

@@ -17,6 +17,15 @@ hypothesis.settings.register_profile("any speed", deadline=None)
 hypothesis.settings.load_profile("any speed")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What runs measure stays out of the home of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        path = tmp_path_factory.mktemp("profiles") / "profiles.json"
+        patch.setenv("BLEND_PROFILES", str(path))
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder with tokenizer, template and config, but no weights."""

@@ -1,15 +1,20 @@
 """The guard keeps the fastest candidate, and the file order where nothing is faster."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from blend.core.planning.blending import blended_schedule
 from blend.core.planning.classes import find_classes
-from blend.core.planning.engine_model import engine_model
+from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
 from blend.core.planning.guard import candidates_of, choose, draw_lengths
 from blend.core.planning.hardware import hardware_preset, model_preset
+from blend.core.planning.outlook import Contender
+from blend.core.planning.profile import with_costs
 from blend.core.planning.simulate import simulate
-from blend.core.planning.tree import build_tree
+from blend.core.planning.tree import Tree, build_tree
+from blend.core.planning.ways import PacingName, Reach
 from tests.prompt_sets import prompts_of
 from tests.test_blending import classes_of, mixed_job
 
@@ -25,20 +30,22 @@ def test_the_chosen_way_is_as_fast_as_the_best_candidate_really_is(mode) -> None
     tree = build_tree(prompts)
     classes = classes_of(prompts, tree, lengths)
     engine = engine_model(**ON, mode=mode, step_tokens=2048)
-    schedules = candidates_of(tree, classes, engine)
-    choice = choose(tree, classes, engine, schedules, draws=2)
-    took = {
-        name: simulate(tree, one, output_tokens=lengths, engine=engine).seconds
-        for name, one in schedules.items()
-    }
-    kept = simulate(tree, choice.schedule, output_tokens=lengths, engine=engine).seconds
+    contenders = candidates_of(tree, classes, engine)
+    choice = choose(tree, classes, engine, contenders, draws=2)
+    took = {name: took_s(tree, one, lengths, engine) for name, one in contenders.items()}
+    kept = took_s(tree, Contender(choice.schedule, choice.way), lengths, engine)
 
     assert kept <= 1.03 * min(took.values())
     assert kept < took["fcfs"]
-    assert len(choice.candidates) == len(schedules)
+    assert len(choice.candidates) >= len(contenders)
     seconds = [one.seconds for one in choice.candidates]
     assert seconds == sorted(seconds)
     assert all(one.low_s <= one.seconds <= one.high_s for one in choice.candidates)
+
+
+def took_s(tree: Tree, one: Contender, lengths: np.ndarray, engine: EngineModel) -> float:
+    on = one.way.engine(engine)
+    return simulate(tree, one.schedule, output_tokens=lengths, engine=on).seconds
 
 
 def test_the_file_order_stays_where_nothing_is_faster() -> None:
@@ -63,6 +70,39 @@ def test_nothing_more_is_simulated_than_is_wanted() -> None:
     )
 
     assert [one.name for one in choice.candidates] == ["fcfs"]
+
+
+@pytest.mark.parametrize("pacing", ["step-budget", "gate"])
+def test_a_gpu_whose_steps_read_large_weights_is_paced(pacing: PacingName) -> None:
+    """A prompt token rides free on the weights there: the long answers' steps should carry them."""
+    prompts, lengths = mixed_job()
+    tree = build_tree(prompts)
+    classes = classes_of(prompts, tree, lengths)
+    engine = engine_model(hardware_preset("h200"), model_preset("llama-3-8b"))
+    reach = Reach((pacing, "none"), started=True)
+    choice = choose(tree, classes, engine, candidates_of(tree, classes, engine, reach=reach))
+
+    assert choice.way.pacing == pacing
+    assert choice.schedule.policy == "blend"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_machine_on_which_nothing_rides_free_is_not_paced(seed: int) -> None:
+    """As measured on two CPU cores: a step costs 85 ms and 3.2 ms a token."""
+    prompts, lengths = mixed_job(300, seed=seed)
+    tree = build_tree(prompts)
+    classes = classes_of(prompts, tree, lengths)
+    costs = StepCosts(0.085, 3.2e-3, 3.2e-3, 0.0, weights_s=0.0)
+    engine = engine_model(
+        hardware_preset("cpu"), model_preset("llama-3-8b"), max_sequences=64, step_tokens=2048
+    )
+    capacity = replace(engine.capacity, kv_tokens=100_000)
+    engine = with_costs(replace(engine, capacity=capacity), costs)
+    choice = choose(tree, classes, engine, candidates_of(tree, classes, engine))
+
+    assert choice.way.pacing == "none"
+    assert choice.way.step_tokens == 0
+    assert any("gate" in one.name for one in choice.candidates)
 
 
 def test_drawn_lengths_are_like_the_sample_and_known_ones_are_kept() -> None:

@@ -15,7 +15,7 @@ from blend.core.planning.guard import candidates_of, choose, outlook_of, plain_s
 from blend.core.planning.hardware import hardware_preset, model_preset
 from blend.core.planning.lengths import Observations
 from blend.core.planning.optimum import work_of
-from blend.core.planning.outlook import look_ahead
+from blend.core.planning.outlook import Contender, look_ahead
 from blend.core.planning.plan import make_plan
 from blend.core.planning.tree import build_tree, shared_within
 from blend.core.prompts import Prompts
@@ -58,20 +58,20 @@ def test_the_work_of_some_rows_is_that_of_a_job_of_them_alone(token_ids, data) -
 def orders(prompts: Prompts):
     tree = build_tree(prompts)
     return tree, {
-        "fcfs": plain_schedule(tree, "fcfs", np.arange(len(tree))),
-        "dfs": plain_schedule(tree, "dfs", tree.rows),
+        "fcfs": Contender(plain_schedule(tree, "fcfs", np.arange(len(tree)))),
+        "dfs": Contender(plain_schedule(tree, "dfs", tree.rows)),
     }
 
 
 @compiles
 def test_a_draw_that_was_not_run_in_whole_does_not_count() -> None:
     prompts, lengths = mixed_job(200)
-    tree, schedules = orders(prompts)
+    tree, contenders = orders(prompts)
     asked = count()
     found = look_ahead(
         tree,
         engine_model(**ON),
-        schedules,
+        contenders,
         lambda number: lengths + 50 * number,
         draws=5,
         # One run of the first draw, two of the second, one of the third.
@@ -87,9 +87,9 @@ def test_a_draw_that_was_not_run_in_whole_does_not_count() -> None:
 @compiles
 def test_what_is_not_wanted_is_left_out_but_for_the_first() -> None:
     prompts, lengths = mixed_job(200)
-    tree, schedules = orders(prompts)
+    tree, contenders = orders(prompts)
     found = look_ahead(
-        tree, engine_model(**ON), schedules, lambda _: lengths, draws=5, wanted=lambda: False
+        tree, engine_model(**ON), contenders, lambda _: lengths, draws=5, wanted=lambda: False
     )
 
     assert [one.name for one in found.candidates] == ["fcfs"]
@@ -138,7 +138,20 @@ def job(tmp_path: Path) -> Path:
         ("dfs", {"dfs", "fcfs"}),
         ("fcfs", {"fcfs"}),
         ("blend", {"blend", "fcfs"}),
-        ("auto", {"fcfs", "dfs", "memory-first", "blend", "blend, bold", "blend, bolder"}),
+        (
+            "auto",
+            {
+                "fcfs",
+                "dfs",
+                "memory-first",
+                "blend, unpaced",
+                "blend",
+                "blend, bold",
+                "blend, bolder",
+                "memory-first, steps of 256",
+                "memory-first, steps of 1024",
+            },
+        ),
     ],
 )
 def test_a_plan_keeps_what_it_predicts_and_show_tells_it(

@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.paper import grids, guarded, ledger, stand_ins, summary, sweeps, throughput
+from benchmarks.paper import grids, guarded, ledger, pacing, stand_ins, summary, sweeps, throughput
 from benchmarks.paper.cells import Cell, Outcome, available, measure
 from benchmarks.paper.remarks import REMARKS, SYSTEMS_IN_WORDS
 from benchmarks.paper.section import FULL, QUICK, Results, Scale, Section
@@ -20,6 +20,7 @@ SECTIONS: tuple[Section, ...] = (
     *stand_ins.SECTIONS,
     *throughput.SECTIONS,
     *guarded.SECTIONS,
+    *pacing.SECTIONS,
     *grids.SECTIONS,
     *sweeps.SECTIONS,
 )

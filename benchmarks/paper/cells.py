@@ -17,20 +17,30 @@ import numpy as np
 
 from benchmarks.traces import PAPER_HARDWARE, TraceName
 from benchmarks.workloads import Workload, mixture
-from blend.core.planning.engine_model import EngineModel, Mode, engine_model
+from blend.core.planning.engine_model import EngineModel, Mode, StepCosts, engine_model
 from blend.core.planning.guard import guarded_plan, plain_schedule
-from blend.core.planning.hardware import model_preset, tensor_parallel
+from blend.core.planning.hardware import hardware_preset, model_preset, tensor_parallel
 from blend.core.planning.lengths import Observations, choose_sample
 from blend.core.planning.optimum import bound_s, practical_optimum_s, work_of
 from blend.core.planning.plan import BY_CLASS, Plan, make_plan
 from blend.core.planning.simulate import Simulated, simulate
 from blend.core.planning.tree import Tree
+from blend.core.planning.ways import ANY, PacingName, Reach, paced_ways, small_step_ways, told_of
 from blend.core.schedule import Policy, PolicyChoice
 
 System = Literal[
     "vllm-dfs", "nanoflow-dfs", "nanoflow-balance", "memory-first", "paper", "blend", "auto"
 ]
 SYSTEMS: tuple[System, ...] = get_args(System)
+# What sets the pace on a sequential engine as stock vLLM is, and the order that goes with it.
+PacedBy = Literal["file order", "step budget", "gate", "gate, W unknown", "small steps"]
+PACED_BY: dict[PacedBy, Policy] = {
+    "file order": "fcfs",
+    "step budget": "blend",
+    "gate": "blend",
+    "gate, W unknown": "blend",
+    "small steps": "memory-first",
+}
 FIXED = SYSTEMS[:-1]
 """All but ``auto``, which simulates six ways of running a job to keep the fastest."""
 
@@ -45,6 +55,8 @@ ENGINES: dict[System, tuple[Mode, PolicyChoice]] = {
     "auto": ("overlapped", "auto"),
 }
 
+# The guard chooses among the six ways that leave the engine's options alone.
+AS_IT_IS = Reach(("step-budget",), started=True)
 STEP_TOKENS, MAX_SEQUENCES = 2_048, 4_096
 # What `blend plan` samples of a cohort at least, for policies with classes and for the others.
 CLASS_MINIMUM, MINIMUM = 30, 8
@@ -53,7 +65,10 @@ LINE_STEPS, POINTS = 64, 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A system on a workload; ``devices`` are tensor parallel, ``sample`` is the part run ahead."""
+    """A system on a workload; ``devices`` are tensor parallel, ``sample`` is the part run ahead.
+
+    With ``paced_by`` it is stock vLLM on a ``gpu``, with an overhead of each step, instead.
+    """
 
     system: System
     density: float
@@ -67,6 +82,9 @@ class Cell:
     sample: float = 0.01
     kept_sharing: float = 0.99
     step_tokens: int = STEP_TOKENS
+    paced_by: PacedBy | None = None
+    gpu: str = "a100-80g"
+    overhead_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +164,12 @@ def _workload(
 def _plan(
     workload: Workload, tree: Tree, engine: EngineModel, observed: Observations, cell: Cell
 ) -> Plan:
-    policy = ENGINES[cell.system][1]
+    policy = policy_of(cell)
     if policy == "auto":
-        return guarded_plan(workload.sizes(), tree, engine, observations=observed, seed=cell.seed)
-    return make_plan(
+        return guarded_plan(
+            workload.sizes(), tree, engine, observations=observed, reach=AS_IT_IS, seed=cell.seed
+        )
+    plan = make_plan(
         workload.sizes(),
         policy=policy,
         hardware=engine.hardware,
@@ -160,10 +180,41 @@ def _plan(
         kept_sharing=cell.kept_sharing,
         mode=engine.mode,
     )
+    blending = plan.schedule.blending
+    if blending is None:
+        return plan
+    return replace(plan, schedule=replace(plan.schedule, blending=told_of(blending, engine)))
+
+
+def policy_of(cell: Cell) -> PolicyChoice:
+    """Return the order of *cell*."""
+    return PACED_BY[cell.paced_by] if cell.paced_by else ENGINES[cell.system][1]
+
+
+def paced_engine(cell: Cell) -> EngineModel:
+    """Return stock vLLM as *cell* runs it, with the defaults of a GPU."""
+    engine = engine_model(
+        hardware_preset(cell.gpu),
+        model_preset(cell.model),
+        attention=False,
+        overhead_s=cell.overhead_ms / 1000.0,
+    )
+    if cell.paced_by == "small steps":
+        return small_step_ways(engine, ANY)[0].engine(engine)
+    if cell.paced_by == "file order":
+        return engine
+    pacing: PacingName = "step-budget" if cell.paced_by == "step budget" else "gate"
+    (way,) = paced_ways(engine, Reach((pacing,)))
+    if cell.paced_by != "gate, W unknown":
+        costs = (engine.overhead_s, engine.token_s, engine.token_s, engine.read_s, engine.weights_s)
+        engine = replace(engine, measured=StepCosts(*costs))
+    return way.engine(engine)
 
 
 def engine_of(cell: Cell) -> EngineModel:
     """Return the engine and device of *cell*: tensor parallel is one larger device (paper §5.5)."""
+    if cell.paced_by:
+        return paced_engine(cell)
     engine = engine_model(
         tensor_parallel(PAPER_HARDWARE, cell.devices),
         model_preset(cell.model),
@@ -179,7 +230,7 @@ def _observed(workload: Workload, tree: Tree, cell: Cell) -> Observations:
     tokens = np.full(len(workload), np.nan)
     rows = np.arange(len(workload))
     if cell.sample < 1.0:
-        by_class = ENGINES[cell.system][1] in (*BY_CLASS, "auto")
+        by_class = policy_of(cell) in (*BY_CLASS, "auto")
         rows = choose_sample(
             tree,
             workload.sizes(),

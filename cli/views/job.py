@@ -14,6 +14,7 @@ from blend.cli.status import (
     tokens_line,
 )
 from blend.cli.views.outlook import policies_table
+from blend.cli.ways import way_in_words, way_of
 from blend.store.job import Job, PlanRecord
 
 
@@ -75,7 +76,9 @@ def _draw_plan(plan: PlanRecord) -> None:
     sampled = (
         f", {counted(len(plan.sample_rows))} requests sampled" if len(plan.sample_rows) else ""
     )
-    _lines("plan", [f"{plan.policy}{sampled}"])
+    _lines("plan", [f"{plan.settings.get('candidate') or plan.policy}{sampled}"])
+    if way := way_of(plan):
+        _lines("engine", [way_in_words(way)])
     _lines(
         "sharing",
         [

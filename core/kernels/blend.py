@@ -10,8 +10,9 @@ pace of prefill and the reserve allow. No side waits for the other.
 
     overlapped engine    pace X = max(lambda·t_m, W)·C/F tokens a step, lambda = remaining compute
                          seconds / remaining memory seconds
-    sequential engine    X = max(R/1.5S, min(W·C/F, R/0.8S)): R tokens left to compute, S steps that
-                         the memory side still needs; all of the budget once it is done
+    sequential engine    X = max(R/1.5S, W·C/F) while the memory side lives, of R tokens left to
+                         compute and S steps that it still needs; all of the budget once it is done
+                         W not measured: X = max(R/1.5S, min(W·C/F, R/0.8S)), good for any W
     reserve              1.3·X/(u + d)·(d·u + d²/2) + 2X of the class at the left pointer
 
 An engine that keeps a step budget is told X; any other is paced by what enters (`kernels.gate`),
@@ -31,6 +32,7 @@ from blend.core.kernels.compiled import compiled
 from blend.core.kernels.flight import Flight, enter, next_started
 from blend.core.kernels.gate import (
     NOBODY,
+    WINDOW,
     Gate,
     backlog,
     cost,
@@ -49,7 +51,7 @@ from blend.core.kernels.survival import (
     learn,
     residual,
 )
-from blend.core.running.in_flight import AHEAD_STEPS
+from blend.core.running.in_flight import AHEAD_STEPS, WAITING_SEQUENCES
 
 PLAN_STEPS = 32
 ESTIMATE_STEPS = 512
@@ -75,6 +77,7 @@ STATE = np.dtype(
         ("decoders", np.int64),
         ("reading", np.float64),
         ("backlog", np.float64),  # prompt tokens submitted and not computed yet
+        ("urgent", np.float64),  # those of the memory side, which no pace holds back
         ("pace", np.int64),
         ("ratio", np.float64),
         ("memory_steps", np.float64),
@@ -99,6 +102,8 @@ class Speed(NamedTuple):
     overlapped: bool
     spread: float
     reserved: bool
+    paced: bool
+    calibrated: bool
 
 
 class Blend(NamedTuple):
@@ -224,31 +229,50 @@ def admit_blended(blend: Blend, admitted: Any) -> int:
     if state.step - state.planned >= PLAN_STEPS:
         _plan(blend)
     state.pace = _pace(blend)
-    count, right, room = 0, state.step >= state.retry, _room(blend)
+    count, right, room, seen = 0, state.step >= state.retry, _room(blend), state.left
     while state.left <= state.right and state.inside < blend.flight.counts[0].max_sequences:
-        if state.inside and _enough_waits(blend):
+        enough = state.inside > 0 and _enough_waits(blend)
+        if enough and not (right and _urgent(blend) and not _more_waits(blend)):
             break
         position, side = state.right, RIGHT
         if not (right and _right_may(blend) and _right_fits(blend)):
             right, side = False, LEFT
-            if state.inside and (state.lone or room <= 0.0):
+            if state.inside and (state.lone or room <= 0.0 or enough):
                 break
-            position = _left_position(blend)
+            # What stood before and waits for a prefix still does.
+            position = _left_position(blend, max(seen, state.left))
             if state.inside and (position == NOBODY or not _left_fits(blend, position)):
                 break
             position = max(position, state.left)
+            seen = position + 1
         room -= cost(blend.gate, blend.uncached[position], blend.flight.counts[0].steps)
         admitted[count] = _enter(blend, position, side)
         count += 1
+    if state.pace < UNPACED:
+        most = blend.flight.counts[0].step_tokens - state.decoders
+        state.pace = max(min(state.pace + int(state.urgent), most), 1)
     return count
 
 
 @compiled
 def _right_may(blend: Blend) -> bool:
-    """Tell whether the row at the right pointer is one that does not wait for the gate."""
+    """Tell whether the row at the right pointer may enter as one of the memory side."""
     state = blend.state[0]
-    one = blend.beliefs.label[blend.order[state.right]]
-    return not state.gated or state.lone or _memory_bound(blend, one)
+    return blend.speed.overlapped or state.lone or _memory_bound_next(blend)
+
+
+@compiled
+def _urgent(blend: Blend) -> bool:
+    """Tell whether a sequential engine's steps wait for the row at the right pointer.
+
+    They are as many as the memory side needs, whatever the rest does.
+    """
+    return not blend.speed.overlapped and _memory_bound_next(blend)
+
+
+@compiled
+def _memory_bound_next(blend: Blend) -> bool:
+    return _memory_bound(blend, blend.beliefs.label[blend.order[blend.state[0].right]])
 
 
 @compiled
@@ -267,12 +291,22 @@ def _enough_waits(blend: Blend) -> bool:
     state, counts = blend.state[0], blend.flight.counts[0]
     steps = counts.steps + blend.gate.lag
     if state.gated or state.pace >= UNPACED:
-        return state.backlog >= counts.step_tokens * (steps + AHEAD_STEPS)
-    return state.backlog >= state.pace * steps
+        return _more_waits(blend)
+    return state.backlog >= state.pace * steps + state.urgent
 
 
 @compiled
-def _left_position(blend: Blend) -> int:
+def _more_waits(blend: Blend) -> bool:
+    """Tell whether the engine has more to compute than whole steps could, or takes no more rows."""
+    counts, tokens = blend.flight.counts[0], blend.state[0].backlog
+    steps = counts.steps + blend.gate.lag
+    if counts.waiting >= WAITING_SEQUENCES and tokens >= counts.step_tokens * steps:
+        return True
+    return tokens >= counts.step_tokens * (steps + AHEAD_STEPS)
+
+
+@compiled
+def _left_position(blend: Blend, first: int) -> int:
     """Return the position of the compute side's next row, NOBODY when all should wait."""
     state = blend.state[0]
     if not state.gated:
@@ -283,14 +317,16 @@ def _left_position(blend: Blend) -> int:
         blend.order,
         blend.uncached,
         blend.prompt,
-        state.left,
-        state.right,
+        first,
+        min(state.left + WINDOW, state.right),
     )
 
 
 @compiled
 def _enter(blend: Blend, position: int, side: int) -> int:
     state, taken = blend.state[0], blend.gate.taken
+    if side == RIGHT and position == state.right and _urgent(blend):
+        state.urgent += blend.uncached[position]
     taken[position] = True
     while state.left <= state.right and taken[state.left]:
         state.left += 1
@@ -547,14 +583,16 @@ def _target(blend: Blend) -> float:
     if state.memory_steps < 1.0:
         return float(UNPACED)
     tokens, steps = state.remaining_tokens, state.memory_steps
-    return max(tokens / (1.5 * steps), min(free, tokens / (0.8 * steps)))
+    if not speed.calibrated:
+        free = min(free, tokens / (0.8 * steps))
+    return max(tokens / (1.5 * steps), free)
 
 
 @compiled
 def _pace(blend: Blend) -> int:
     """Return the prompt tokens that the next step should compute."""
     state = blend.state[0]
-    if state.left > state.right or state.lone:
+    if state.left > state.right or state.lone or not blend.speed.paced:
         return UNPACED
     most = blend.flight.counts[0].step_tokens - state.decoders
     return int(max(min(_target(blend) - state.decoders, float(most)), 1.0))
@@ -600,15 +638,18 @@ def observe_blended(blend: Blend, prefill_tokens: int, decode_tokens: int, waiti
         tokens = prefill_tokens + decode_tokens
         full = waiting > 0 or tokens >= steps * blend.flight.counts[0].step_tokens
         gate = blend.gate
-        done = note_prefill(gate, blend.flight, prefill_tokens, state.step, steps, full)
+        moved = tokens > 0
+        done = note_prefill(gate, blend.flight, prefill_tokens, state.step, steps, full, moved)
         for i in range(done):
             _start_decoding(blend, gate.rows[gate.state[0].prefilling + i])
         state.backlog = backlog(gate)
         return
-    state.backlog = max(state.backlog - prefill_tokens, 0.0)
+    # What the engine says waits has not been computed, whatever was believed of its prefixes.
+    state.backlog = max(state.backlog - prefill_tokens, float(blend.flight.counts[0].queued_tokens))
+    state.urgent = min(max(state.urgent - prefill_tokens, 0.0), state.backlog)
     if waiting == 0 and prefill_tokens < state.pace:
         # It could have computed more, so nothing is left to compute.
-        state.backlog = 0.0
+        state.backlog = state.urgent = 0.0
 
 
 @compiled

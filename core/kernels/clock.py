@@ -6,9 +6,10 @@ from blend.core.kernels.compiled import compiled
 
 
 class Clock(NamedTuple):
-    """Seconds of a computed token, an attended token pair, a read token, all weights, a step."""
+    """Seconds of a prompt token, a decode, an attended pair, a read token, weights, a step."""
 
     token_s: float
+    decode_s: float
     pair_s: float
     read_s: float
     weights_s: float
@@ -19,9 +20,14 @@ class Clock(NamedTuple):
 
 
 @compiled
-def step_seconds(clock: Clock, tokens: int, squares: float, read: int) -> float:
-    """Return the seconds of a step; *squares* is the sum of end² - start² of its prefills."""
-    compute = clock.token_s * tokens + clock.pair_s * squares
+def compute_seconds(clock: Clock, prefill: int, decode: int, squares: float) -> float:
+    """Return the seconds of a step's products; *squares* sums end² - start² of its prefills."""
+    return clock.token_s * prefill + clock.decode_s * decode + clock.pair_s * squares
+
+
+@compiled
+def step_seconds(clock: Clock, compute: float, read: int) -> float:
+    """Return the seconds of a step that computes so long and reads so many cached tokens."""
     memory = clock.read_s * read
     if clock.overlapped and clock.shared_bandwidth:
         memory += clock.weights_s

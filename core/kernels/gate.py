@@ -22,7 +22,7 @@ import numpy as np
 from blend.core.kernels.compiled import compiled
 from blend.core.kernels.flight import FINISHED, QUEUED, Flight
 
-WINDOW = 256
+WINDOW = 1024
 NOBODY = -1
 # Shared tokens that are sooner computed again than waited for.
 FEW_TOKENS = 64
@@ -108,14 +108,16 @@ def cost(gate: Gate, tokens: int, steps: int) -> float:
 
 
 @compiled
-def note_prefill(gate: Gate, flight: Flight, tokens: int, step: int, steps: int, full: bool) -> int:
+def note_prefill(
+    gate: Gate, flight: Flight, tokens: int, step: int, steps: int, full: bool, moved: bool
+) -> int:
     """Take in the prompt tokens of the last steps; return how many rows are prefilled by them.
 
     Those rows stand at the end of ``rows``, behind what goes on. *full* if the engine could not
-    have computed more than it did: else what it left out was cached.
+    have computed more than it did: else what it left out was cached. *moved* if it took a step.
     """
     state = gate.state[0]
-    if state.wanted > 0.0:
+    if moved and state.wanted > 0.0:
         short = (state.wanted - tokens / steps) / (1.0 + 2.0 * gate.lag)
         most = max(float(gate.threshold), 0.0 if gate.threshold > 0 else state.wanted)
         state.error = min(max(state.error + short, -most), most)
@@ -155,8 +157,11 @@ def backlog(gate: Gate) -> float:
 def next_through(
     gate: Gate, flight: Flight, order: Any, uncached: Any, prompt: Any, first: int, last: int
 ) -> int:
-    """Return the position of the next row whose prefix nobody is computing; NOBODY if all wait."""
-    for position in range(first, min(first + WINDOW, last + 1)):
+    """Return the position, from *first* to *last*, of a row whose prefix nobody is computing.
+
+    NOBODY if all wait.
+    """
+    for position in range(first, last + 1):
         if not gate.taken[position] and not _waits(gate, flight, order, uncached, prompt, position):
             return position
     return NOBODY

@@ -11,7 +11,7 @@ from blend.core.kernels.blend import (
     observe_blended,
     step_blended,
 )
-from blend.core.kernels.clock import Clock, step_seconds
+from blend.core.kernels.clock import Clock, compute_seconds, step_seconds
 from blend.core.kernels.compiled import compiled
 from blend.core.kernels.dual import Dual, admit_dual, finish_dual, observe_dual
 from blend.core.kernels.engine import Engine, Limits, finish_step, step, submit, waiting
@@ -213,8 +213,8 @@ def take_step(
     """Compute one step and add it up."""
     now, sums = engine.now[0], total[0]
     step(engine, pace)
-    seconds = step_seconds(clock, now.prefill + now.decode, now.squares, now.reading)
-    compute_s = clock.token_s * (now.prefill + now.decode) + clock.pair_s * now.squares
+    compute_s = compute_seconds(clock, now.prefill, now.decode, now.squares)
+    seconds = step_seconds(clock, compute_s, now.reading)
     memory_s = clock.read_s * now.reading
     held = (engine.limits.blocks - now.free) * engine.limits.block_tokens
     sums.seconds += seconds

@@ -56,7 +56,8 @@ class Blending:
 
     ``token_s``: to compute one token; ``read_s``: to read the cache of one token; ``weights_s``: to
     read all weights. ``caution`` is z of the forecast; ``reserved``: whether the compute side
-    has a reserve of memory.
+    has a reserve of memory; ``paced``: whether prefill keeps a pace;
+    ``calibrated``: whether the seconds were measured, and are not those of a datasheet.
     """
 
     classes: LengthClasses
@@ -66,6 +67,8 @@ class Blending:
     mode: Mode
     caution: float = 2.0
     reserved: bool = True
+    paced: bool = True
+    calibrated: bool = False
 
     def renumbered(self, rows: npt.NDArray[np.int64], *, total: int) -> "Blending":
         """Return the same of *rows* of a job of *total*; of its other rows nothing is known."""

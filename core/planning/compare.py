@@ -14,11 +14,11 @@ from blend.core.planning.classes import LengthClasses, find_classes
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.guard import candidates_of, draw_lengths, redrawn
 from blend.core.planning.lengths import Observations
-from blend.core.planning.outlook import Outlook, look_ahead
+from blend.core.planning.outlook import Contender, Outlook, look_ahead
 from blend.core.planning.plan import make_plan
 from blend.core.planning.tree import Ints, Tree
 from blend.core.prompts import Prompts
-from blend.core.schedule import POLICIES, Policy, Schedule
+from blend.core.schedule import POLICIES, Policy
 
 
 def compare(
@@ -33,7 +33,7 @@ def compare(
     wanted: Callable[[], bool] = lambda: True,
     on_run: Callable[[int], None] = lambda _: None,
 ) -> Outlook:
-    """Simulate the whole job, one sequence a row, under each policy; ``blend`` in three tempers.
+    """Simulate the whole job, one sequence a row, under each policy; ``blend`` in several ways.
 
     The answers in *observations* get their own length. Once ``wanted`` is false no further draw
     is made; there is always one. ``on_run`` hears how many runs each draw has, before each run. The
@@ -42,15 +42,15 @@ def compare(
     classes = find_classes(
         tree, prompts.max_tokens, observations, known_tokens=prompts.known_tokens
     )
-    schedules = _schedules(prompts, tree, classes, engine, policies, observations, seed=seed)
+    contenders = _contenders(prompts, tree, classes, engine, policies, observations, seed=seed)
     rng = np.random.default_rng(seed)
     return look_ahead(
         tree,
         engine,
-        schedules,
+        contenders,
         lambda _: _drawn(classes, observations, rng),
         draws=draws,
-        least=len(schedules),
+        least=len(contenders),
         wanted=wanted,
         on_run=on_run,
     )
@@ -67,7 +67,7 @@ def _drawn(
     return lengths
 
 
-def _schedules(
+def _contenders(
     prompts: Prompts,
     tree: Tree,
     classes: LengthClasses,
@@ -76,13 +76,13 @@ def _schedules(
     observations: Observations | None,
     *,
     seed: int,
-) -> dict[str, Schedule]:
-    """Return the schedules to simulate, by name: the guard's, and of what it leaves out."""
+) -> dict[str, Contender]:
+    """Return what to simulate, by name: the guard's candidates, and what those leave out."""
     guarded = candidates_of(tree, classes, engine, seed=seed)
-    found = {name: one for name, one in guarded.items() if one.policy in policies}
+    found = {name: one for name, one in guarded.items() if one.schedule.policy in policies}
     for policy in policies:
         if policy not in guarded:
-            found[policy] = make_plan(
+            schedule = make_plan(
                 prompts,
                 policy=policy,
                 hardware=engine.hardware,
@@ -92,4 +92,5 @@ def _schedules(
                 seed=seed,
                 mode=engine.mode,
             ).schedule
+            found[policy] = Contender(schedule)
     return found

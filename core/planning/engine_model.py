@@ -24,10 +24,25 @@ INTERFERENCE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
+class StepCosts:
+    """Seconds that a step takes: itself, a prefill and a decode token, a token read, the weights.
+
+    Computing tokens hides behind reading the weights.
+    """
+
+    overhead_s: float
+    token_s: float
+    decode_s: float
+    read_s: float
+    weights_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class EngineModel:
     """An engine on a device: what it holds and how long its steps take.
 
-    ``attention=False`` drops the p² term as the paper does.
+    ``attention=False`` drops the p² term as the paper does. ``measured`` goes before what hardware
+    and model imply.
     """
 
     capacity: Capacity
@@ -38,6 +53,7 @@ class EngineModel:
     overhead_s: float = 0.0
     attention: bool = True
     shared_bandwidth: bool = True
+    measured: StepCosts | None = None
 
     def holding(self, capacity: Capacity) -> "EngineModel":
         """Return this engine with what a running one can hold, as far as that is known."""
@@ -50,8 +66,15 @@ class EngineModel:
 
     @property
     def token_s(self) -> float:
-        """Return the seconds that the matrix products of one token take."""
+        """Return the seconds that the matrix products of one prompt token take."""
+        if self.measured:
+            return self.measured.token_s
         return 2.0 * self.model.active_parameters / self.hardware.flops
+
+    @property
+    def decode_s(self) -> float:
+        """Return the seconds that the matrix products of one decode take."""
+        return self.measured.decode_s if self.measured else self.token_s
 
     @property
     def pair_s(self) -> float:
@@ -63,16 +86,20 @@ class EngineModel:
     @property
     def read_s(self) -> float:
         """Return the seconds to read the KV cache of one token."""
+        if self.measured:
+            return self.measured.read_s
         return self.model.kv_bytes_per_token / self.hardware.bandwidth_bytes_s
 
     @property
     def weights_s(self) -> float:
         """Return the seconds to read all weights once."""
+        if self.measured:
+            return self.measured.weights_s
         return self.model.weight_bytes / self.hardware.bandwidth_bytes_s
 
     def step_s(self, prefill_tokens: int, decode_tokens: int, read_tokens: int) -> float:
         """Return the seconds of a step, without prefill attention."""
-        compute = self.token_s * (prefill_tokens + decode_tokens)
+        compute = self.token_s * prefill_tokens + self.decode_s * decode_tokens
         memory = self.read_s * read_tokens
         if self.mode == "overlapped" and self.shared_bandwidth:
             memory += self.weights_s
@@ -101,5 +128,6 @@ def engine_model(
         step_tokens=step_tokens,
         context_tokens=context_tokens,
         block_tokens=16,
+        pacing="step budget",
     )
     return EngineModel(capacity, hardware, model, mode, overhead_s=overhead_s, attention=attention)

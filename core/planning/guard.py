@@ -1,8 +1,9 @@
 """Which way of running a job is the fastest? Simulate a few on drawn lengths, and keep the best.
 
-No policy wins on every job: a forecast has nothing to win on a job of one kind, and a tiny cache
-leaves no room for a reserve. The file's own order is always among the candidates, so that a plan
-is not slower than it as far as the simulation can tell. All candidates get the same draws.
+No policy wins on every job: a forecast has nothing to win on a job of one kind, a tiny cache leaves
+no room for a reserve, and a pace only costs where no prefill rides free on a step. The file's own
+order is always among the candidates, so that a plan is not slower than it as far as the simulation
+can tell. All candidates get the same draws, each on the engine as it is when run in that way.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,14 +16,27 @@ from blend.core.planning.blending import blended_schedule, memory_first_schedule
 from blend.core.planning.classes import LengthClasses, find_classes
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.lengths import Observations
-from blend.core.planning.outlook import Candidate, Outlook, look_ahead
+from blend.core.planning.outlook import Candidate, Contender, Outlook, look_ahead
 from blend.core.planning.plan import Plan, make_plan
-from blend.core.planning.tree import Ints, Tree, build_tree, uncached_tokens
+from blend.core.planning.simulate import simulate
+from blend.core.planning.tree import Ints, Tree, build_tree, tree_of, uncached_tokens
+from blend.core.planning.ways import (
+    ANY,
+    Reach,
+    Way,
+    more_sequences,
+    paced_ways,
+    small_step_ways,
+    told_of,
+)
 from blend.core.prompts import Prompts
 from blend.core.schedule import LEFT, Policy, Schedule
 
 GAIN = 1.002
-"""How much faster than the file order a candidate must be, to be worth leaving it."""
+"""How much faster than a plainer candidate one must be, to be worth leaving that."""
+
+PACED_GAIN = 1.01
+"""The same for one that paces prefill, or cuts steps: what rides free is known no better."""
 
 GUESS_SPREAD = 0.7
 """Deviation of the log of a length that is guessed from `max_tokens`: a factor of two."""
@@ -30,9 +44,11 @@ GUESS_SPREAD = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The best candidate's schedule, and what all candidates come to."""
+    """The best candidate's name, schedule and way, and what all candidates come to."""
 
+    name: str
     schedule: Schedule
+    way: Way
     outlook: Outlook
 
     @property
@@ -47,18 +63,31 @@ def guarded_plan(
     engine: EngineModel,
     *,
     observations: Observations | None = None,
+    reach: Reach = ANY,
     seed: int = 0,
     draws: int = 1,
     wanted: Callable[[], bool] = lambda: True,
 ) -> Plan:
-    """Return the plan of the candidate that is fastest for the rows without an answer yet."""
+    """Return the plan of the candidate that is fastest for the rows without an answer yet.
+
+    ``reach``: the ways that can be chosen.
+    """
     each = _by_sequence(prompts, tree, observations)
-    schedules = {
-        name: one.only(each.pending)
-        for name, one in candidates_of(each.tree, each.classes, engine, seed=seed).items()
+    contenders = {
+        name: replace(one, schedule=one.schedule.only(each.pending))
+        for name, one in candidates_of(
+            each.tree, each.classes, engine, reach=reach, seed=seed
+        ).items()
     }
     choice = choose(
-        each.tree, each.classes, engine, schedules, draws=draws, seed=seed, wanted=wanted
+        each.tree,
+        each.classes,
+        engine,
+        contenders,
+        reach=reach,
+        draws=draws,
+        seed=seed,
+        wanted=wanted,
     )
     plan = make_plan(
         prompts,
@@ -72,7 +101,8 @@ def guarded_plan(
     )
     # The order is that of the plan; how boldly to admit is that of the candidate.
     schedule = replace(plan.schedule, blending=choice.schedule.blending)
-    return replace(plan, schedule=schedule, outlook=choice.outlook)
+    settings = replace(plan.settings, way=choice.way, candidate=choice.name)
+    return replace(plan, schedule=schedule, settings=settings, outlook=choice.outlook)
 
 
 def outlook_of(
@@ -99,14 +129,17 @@ def outlook_of(
             seed=settings.seed,
             mode=engine.mode,
         ).schedule
-    schedules = {
-        schedule.policy: schedule,
-        "fcfs": plain_schedule(each.tree, "fcfs", np.arange(len(each.tree))),
+    contenders = {
+        schedule.policy: Contender(schedule, settings.way),
+        "fcfs": Contender(plain_schedule(each.tree, "fcfs", np.arange(len(each.tree)))),
     }
     return look_ahead(
         each.tree,
         engine,
-        {name: one.only(each.pending) for name, one in schedules.items()},
+        {
+            name: replace(one, schedule=one.schedule.only(each.pending))
+            for name, one in contenders.items()
+        },
         drawing(each.classes, seed=settings.seed),
         draws=draws,
         wanted=wanted,
@@ -135,25 +168,55 @@ def _by_sequence(prompts: Prompts, tree: Tree, observations: Observations | None
     return _Sequences(each, tree, classes, observations, pending)
 
 
+def warm_up(engine: EngineModel) -> None:
+    """Load the simulator, or compile it where it never ran, with a job of two requests."""
+    tree = tree_of(np.arange(2), lengths=np.array([2, 2]), lcp=np.array([0, 1]))
+    classes = find_classes(tree, np.full(2, 16, np.int32))
+    for one in candidates_of(tree, classes, engine).values():
+        simulate(
+            tree,
+            one.schedule,
+            output_tokens=np.full(2, 2),
+            engine=replace(one.way.engine(engine), capacity=replace(engine.capacity, kv_tokens=64)),
+        )
+
+
 def candidates_of(
-    tree: Tree, classes: LengthClasses, engine: EngineModel, *, seed: int = 0
-) -> dict[str, Schedule]:
-    """Return the schedules that the guard compares, by name; the file order is the first."""
+    tree: Tree, classes: LengthClasses, engine: EngineModel, *, reach: Reach = ANY, seed: int = 0
+) -> dict[str, Contender]:
+    """Return what the guard compares, by name, the plain before the elaborate.
+
+    The file order is the first. The first paced way is tried in three tempers. Small steps come
+    last: they go on when the long answers have ended, sooner than was thought.
+    """
     ours = blended_schedule(
         tree, classes, hardware=engine.hardware, model=engine.model, mode=engine.mode, seed=seed
     )
     known = ours.blending
     assert known is not None
-    return {
-        "fcfs": plain_schedule(tree, "fcfs", np.arange(len(tree))),
-        "dfs": plain_schedule(tree, "dfs", tree.rows),
-        "memory-first": memory_first_schedule(
-            tree, classes, hardware=engine.hardware, model=engine.model
-        ),
-        "blend": ours,
-        "blend, bold": replace(ours, blending=replace(known, caution=0.0)),
-        "blend, bolder": replace(ours, blending=replace(known, caution=0.0, reserved=False)),
+    known = told_of(known, engine)
+    memory_first = memory_first_schedule(
+        tree, classes, hardware=engine.hardware, model=engine.model
+    )
+    found = {
+        "fcfs": Contender(plain_schedule(tree, "fcfs", np.arange(len(tree)))),
+        "dfs": Contender(plain_schedule(tree, "dfs", tree.rows)),
+        "memory-first": Contender(memory_first),
     }
+    if "none" in reach.pacings:
+        unpaced = replace(ours, blending=replace(known, paced=False))
+        found["blend, unpaced"] = Contender(unpaced)
+    for number, way in enumerate(paced_ways(engine, reach)):
+        name = f"blend, {way.pacing}" if number else "blend"
+        found[name] = Contender(replace(ours, blending=known), way)
+        if number == 0:
+            bold = replace(known, caution=0.0)
+            found["blend, bold"] = Contender(replace(ours, blending=bold), way)
+            bolder = replace(bold, reserved=False)
+            found["blend, bolder"] = Contender(replace(ours, blending=bolder), way)
+    for way in small_step_ways(engine, reach):
+        found[f"memory-first, steps of {way.step_tokens}"] = Contender(memory_first, way)
+    return found
 
 
 def plain_schedule(tree: Tree, policy: Policy, rows: Ints) -> Schedule:
@@ -174,25 +237,55 @@ def choose(
     tree: Tree,
     classes: LengthClasses,
     engine: EngineModel,
-    schedules: Mapping[str, Schedule],
+    contenders: Mapping[str, Contender],
     *,
+    reach: Reach = ANY,
     draws: int = 1,
     seed: int = 0,
     wanted: Callable[[], bool] = lambda: True,
 ) -> Choice:
-    """Return the fastest of *schedules*, of which the first is kept unless another is faster.
+    """Return the fastest of *contenders*; a later one must be faster than all before it.
 
-    Lengths are drawn *draws* times. Once ``wanted`` is false nothing more is simulated; the first
-    schedule always is, on the first draw.
+    Where it could use more sequences than the engine takes, and *reach* allows them, it is tried
+    with more. Lengths are drawn *draws* times. Once ``wanted`` is false nothing more is simulated;
+    the first contender always is, on the first draw.
     """
     outlook = look_ahead(
-        tree, engine, schedules, drawing(classes, seed=seed), draws=draws, wanted=wanted
+        tree, engine, contenders, drawing(classes, seed=seed), draws=draws, wanted=wanted
     )
+    best = _best(contenders, outlook)
+    full = best.peak_running >= engine.capacity.max_sequences
+    if full and not reach.started and wanted():
+        way = more_sequences(best.way, engine)
+        name = f"{best.name}, {way.max_sequences} sequences"
+        contenders = dict(contenders) | {name: Contender(contenders[best.name].schedule, way)}
+        more = look_ahead(
+            tree,
+            engine,
+            {name: contenders[name]},
+            drawing(classes, seed=seed),
+            draws=outlook.draws,
+            wanted=wanted,
+        )
+        every = sorted((*outlook.candidates, *more.candidates), key=lambda one: one.seconds)
+        outlook = replace(outlook, candidates=tuple(every))
+        best = _best(contenders, outlook)
+    return Choice(best.name, contenders[best.name].schedule, best.way, outlook)
+
+
+def _best(contenders: Mapping[str, Contender], outlook: Outlook) -> Candidate:
     found = {one.name: one for one in outlook.candidates}
-    first, best = found[next(iter(schedules))], outlook.candidates[0]
-    if best.seconds * GAIN >= first.seconds:
-        best = first
-    return Choice(schedules[best.name], outlook)
+    best = found[next(iter(contenders))]
+    for name, one in contenders.items():
+        if name in found and found[name].seconds * _gain(one) < best.seconds:
+            best = found[name]
+    return best
+
+
+def _gain(one: Contender) -> float:
+    blending = one.schedule.blending
+    paced = blending is not None and blending.paced
+    return PACED_GAIN if paced or one.way.step_tokens else GAIN
 
 
 def drawing(classes: LengthClasses, *, seed: int) -> Callable[[int], Ints]:

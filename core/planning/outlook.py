@@ -14,6 +14,7 @@ from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.optimum import bound_s, practical_optimum_s, work_of
 from blend.core.planning.simulate import Simulated, simulate
 from blend.core.planning.tree import Ints, Tree, shared_within
+from blend.core.planning.ways import AS_IT_COMES, Way
 from blend.core.schedule import Policy, Schedule
 
 
@@ -23,6 +24,7 @@ class Candidate:
 
     ``seconds``: mean over the draws; ``low_s`` and ``high_s``: the 10 % and 90 % quantiles.
     ``sharing``: the share of prompt tokens found in the cache. Counts are means over the draws.
+    ``way``: how the engine is run.
     """
 
     name: str
@@ -34,6 +36,16 @@ class Candidate:
     sharing: float
     preemptions: float
     peak_kv_tokens: float
+    peak_running: float
+    way: Way
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A schedule, and the way in which the engine is run with it."""
+
+    schedule: Schedule
+    way: Way = AS_IT_COMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,7 @@ class Outlook:
         return [
             asdict(one)
             | {
+                "way": {"pacing": one.way.pacing} | one.way.arguments,
                 "tokens_s": self.tokens_s(one),
                 "sharing_kept": self.sharing_kept(one),
                 "peak_kv_share": one.peak_kv_tokens / self.engine.capacity.kv_tokens,
@@ -87,7 +100,7 @@ class Outlook:
 def look_ahead(
     tree: Tree,
     engine: EngineModel,
-    schedules: Mapping[str, Schedule],
+    contenders: Mapping[str, Contender],
     draw: Callable[[int], Ints],
     *,
     draws: int,
@@ -95,15 +108,17 @@ def look_ahead(
     wanted: Callable[[], bool] = lambda: True,
     on_run: Callable[[int], None] = lambda _: None,
 ) -> Outlook:
-    """Return what *schedules*, which hold the same rows, come to on each of *draws* lengths.
+    """Return what *contenders*, who hold the same rows, come to on each of *draws* lengths.
+
+    Each runs on the engine as it is in its way.
 
     ``draw`` returns the lengths of all rows, (n,), for the number of a draw; an answer for which
     the cache has no room is cut there. Once ``wanted`` is false nothing more is simulated but the
-    *least* first schedules on the first draw; a later draw counts where it was run in whole.
+    *least* first contenders on the first draw; a later draw counts where it was run in whole.
     ``on_run`` hears how many runs each draw has, before each run.
     """
     rows = np.zeros(len(tree), np.bool_)
-    rows[next(iter(schedules.values())).order] = True
+    rows[next(iter(contenders.values())).schedule.order] = True
     runs: dict[str, list[Simulated]] = {}
     drawn: list[_Draw] = []
     for number in range(draws):
@@ -113,7 +128,7 @@ def look_ahead(
         found = _simulated(
             tree,
             engine,
-            {name: one for name, one in schedules.items() if name in runs or not number},
+            {name: one for name, one in contenders.items() if name in runs or not number},
             lengths,
             least=1 if number else least,
             wanted=wanted,
@@ -124,7 +139,7 @@ def look_ahead(
         for name, run in found.items():
             runs.setdefault(name, []).append(run)
         drawn.append(_draw(tree, engine, lengths, cut, rows))
-    return _outlook(tree, engine, schedules, rows, runs, drawn)
+    return _outlook(tree, engine, contenders, rows, runs, drawn)
 
 
 class _Draw(NamedTuple):
@@ -137,7 +152,7 @@ class _Draw(NamedTuple):
 def _simulated(
     tree: Tree,
     engine: EngineModel,
-    schedules: Mapping[str, Schedule],
+    contenders: Mapping[str, Contender],
     lengths: Ints,
     *,
     least: int,
@@ -145,11 +160,12 @@ def _simulated(
     on_run: Callable[[int], None],
 ) -> dict[str, Simulated]:
     found: dict[str, Simulated] = {}
-    for name, schedule in schedules.items():
+    for name, one in contenders.items():
         if len(found) >= least and not wanted():
             break
-        on_run(len(schedules))
-        found[name] = simulate(tree, schedule, output_tokens=lengths, engine=engine)
+        on_run(len(contenders))
+        on = one.way.engine(engine)
+        found[name] = simulate(tree, one.schedule, output_tokens=lengths, engine=on)
     return found
 
 
@@ -181,16 +197,14 @@ def _draw(
 def _outlook(
     tree: Tree,
     engine: EngineModel,
-    schedules: Mapping[str, Schedule],
+    contenders: Mapping[str, Contender],
     rows: npt.NDArray[np.bool_],
     runs: Mapping[str, Sequence[Simulated]],
     drawn: Sequence[_Draw],
 ) -> Outlook:
     kept, shared = shared_within(tree, rows)
     prompt_tokens = int(tree.lengths[kept].sum())
-    found = [
-        _candidate(name, schedules[name].policy, one, prompt_tokens) for name, one in runs.items()
-    ]
+    found = [_candidate(name, contenders[name], one, prompt_tokens) for name, one in runs.items()]
     return Outlook(
         engine,
         tuple(sorted(found, key=lambda one: one.seconds)),
@@ -203,9 +217,9 @@ def _outlook(
 
 
 def _candidate(
-    name: str, policy: Policy, runs: Sequence[Simulated], prompt_tokens: int
+    name: str, one: Contender, runs: Sequence[Simulated], prompt_tokens: int
 ) -> Candidate:
-    """Return what *runs* of one schedule on several draws of the lengths come to."""
+    """Return what *runs* of one contender on several draws of the lengths come to."""
 
     def mean(of: Callable[[Simulated], float]) -> float:
         return float(np.mean([of(run) for run in runs]))
@@ -213,7 +227,7 @@ def _candidate(
     low_s, high_s = np.quantile([run.seconds for run in runs], [0.1, 0.9]).tolist()
     return Candidate(
         name,
-        policy,
+        one.schedule.policy,
         mean(lambda run: run.seconds),
         low_s,
         high_s,
@@ -221,4 +235,6 @@ def _candidate(
         sharing=mean(lambda run: run.cached_tokens / max(prompt_tokens, 1)),
         preemptions=mean(lambda run: run.preemptions),
         peak_kv_tokens=mean(lambda run: run.peak_kv_tokens),
+        peak_running=mean(lambda run: run.peak_running),
+        way=one.way,
     )

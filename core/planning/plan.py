@@ -23,6 +23,7 @@ from blend.core.planning.prefix_match import sglang_order
 from blend.core.planning.reorder import reorder
 from blend.core.planning.split import Split
 from blend.core.planning.tree import Floats, Ints, Tree, build_tree, uncached_tokens
+from blend.core.planning.ways import AS_IT_COMES, Way
 from blend.core.prompts import Prompts
 from blend.core.schedule import LEFT, RIGHT, Policy, Schedule
 
@@ -34,7 +35,10 @@ BY_CLASS: tuple[Policy, ...] = ("blend", "memory-first")
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """What the plan was made with."""
+    """What the plan was made with; ``way`` is how the engine is to be run.
+
+    ``candidate``: which of several was chosen, "" where none were compared.
+    """
 
     policy: Policy
     seed: int
@@ -42,6 +46,8 @@ class PlanSettings:
     hardware: Hardware
     model: ModelShape
     mode: Mode
+    way: Way = AS_IT_COMES
+    candidate: str = ""
 
 
 @dataclass(frozen=True, slots=True)

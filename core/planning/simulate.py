@@ -171,6 +171,7 @@ def _clock(engine: EngineModel) -> Any:
 
     return Clock(
         engine.token_s,
+        engine.decode_s,
         engine.pair_s,
         engine.read_s,
         engine.weights_s,

@@ -41,7 +41,7 @@ def new_state(
         order=schedule.order,
         uncached=np.maximum(schedule.uncached_tokens, 1),
         prompt=prompt_tokens,
-        gated=capacity.pacing == "none",
+        gated=blending.paced and capacity.pacing == "none",
     )
 
 
@@ -53,6 +53,8 @@ def _speed(blending: Blending) -> kernel.Speed:
         blending.mode == "overlapped",
         blending.caution,
         blending.reserved,
+        blending.paced,
+        blending.calibrated,
     )
 
 

@@ -1,0 +1,186 @@
+"""What does a step cost on this machine? Fitted to what runs have measured.
+
+    seconds = o·steps + c·max(n, K) + b·decodes' share of n + r·reads       summed over a stretch
+
+o: overhead of a step; n: its tokens; c, b: of a prefill and a decode token; K: the tokens that ride
+free on reading the weights, W = c·K; r: to read the cache of one token. All are at least 0. K is
+that of the device's datasheet unless the measurements say clearly otherwise: where no step was
+near it, overhead and weights cannot be told apart. A stretch does not say how its prompt tokens
+were spread over its steps: evenly, as under a pace, or in a few large ones, as without. That which
+fits better is believed.
+
+Lines that something else held up are outliers: the fit weighs them down.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import combinations
+
+import numpy as np
+
+from blend.core.planning.engine_model import EngineModel, StepCosts
+from blend.core.planning.tree import Floats
+
+LEAST_LINES, MOST_LINES = 4, 2000
+KNEES = (0.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+CLEARLY, NOISE = 0.8, 0.01
+"""The part of the misfit that another knee must come down to, to be believed; the part of a stretch
+that no fit need explain."""
+
+_PASSES = 8
+_OUTLIER = 2.5  # deviations
+_ALIKE = 0.05  # how much a decode token is taken to cost what a prefill token does
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Stretches of runs, (k,): what each did and how long it took.
+
+    ``read_tokens``: cached tokens that the decodes of a step could have read, summed over steps.
+    """
+
+    seconds: Floats
+    steps: Floats
+    prefill_tokens: Floats
+    decode_tokens: Floats
+    read_tokens: Floats
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What steps cost on a machine, and how much was measured to know it."""
+
+    costs: StepCosts
+    lines: int
+    steps: int
+    seconds: float
+    error: float
+
+
+def measured_of(columns: Sequence[Sequence[float]]) -> Measured:
+    """Return stretches from the lines of one run: time so far, steps, prefill, decodes, cache.
+
+    What a stretch read lies between the cache in use before it and after it.
+    """
+    table = np.asarray(columns, np.float64).reshape(-1, 5)
+    so_far, steps, prefill, decode, held = table.T
+    seconds = np.diff(so_far, prepend=0.0)
+    between = 0.5 * (held + np.concatenate([[0.0], held[:-1]])) if len(held) else held
+    read = np.where(decode > 0, steps * between, 0.0)
+    ran = (steps > 0) & (seconds > 0)
+    return Measured(seconds[ran], steps[ran], prefill[ran], decode[ran], read[ran])
+
+
+def thinned(measured: Measured) -> Measured:
+    """Return stretches from all over a long run, no more than a fit needs."""
+    every = -(-len(measured) // MOST_LINES) or 1
+    columns = (getattr(measured, field.name)[::every] for field in fields(Measured))
+    return Measured(*columns)
+
+
+def fit(measured: Measured, *, knee_tokens: float) -> Profile | None:
+    """Return what steps cost, None for too few stretches; *knee_tokens* is the datasheet's K."""
+    measured = thinned(measured)
+    if len(measured) < LEAST_LINES or measured.prefill_tokens.sum() <= 0:
+        return None
+    found = {
+        (knee, evenly): _fit_at(measured, knee, evenly=evenly)
+        for knee in {knee_tokens, *KNEES}
+        for evenly in (True, False)
+    }
+    by_misfit = sorted(found, key=lambda one: found[one][1])
+    likely = next(one for one in by_misfit if one[0] == knee_tokens)
+    best = by_misfit[0]
+    noise_s = NOISE * float(measured.seconds.mean())
+    clearer = found[best][1] + noise_s < CLEARLY * (found[likely][1] + noise_s)
+    chosen = best if clearer else likely
+    costs, _ = found[chosen]
+    told = float(predicted_s(measured, costs, evenly=chosen[1]).sum())
+    total = float(measured.seconds.sum())
+    steps = int(measured.steps.sum())
+    return Profile(costs, len(measured), steps, total, error=abs(told / total - 1.0))
+
+
+def predicted_s(measured: Measured, costs: StepCosts, *, evenly: bool) -> Floats:
+    """Return how long each stretch takes with these costs, its prefill spread so."""
+    knee = costs.weights_s / costs.token_s if costs.token_s > 0 else 0.0
+    coefficients = np.array([costs.overhead_s, costs.token_s, costs.decode_s, costs.read_s])
+    seconds: Floats = _columns(measured, knee, evenly=evenly) @ coefficients
+    return seconds
+
+
+def with_costs(engine: EngineModel, costs: StepCosts) -> EngineModel:
+    """Return *engine* with measured steps: of one kind, prefill attention in the cost of tokens."""
+    flops = 2.0 * engine.model.active_parameters / max(costs.token_s, 1e-12)
+    bandwidth = engine.model.kv_bytes_per_token / max(costs.read_s, 1e-15)
+    hardware = replace(
+        engine.hardware,
+        flops=flops,
+        bandwidth_bytes_s=bandwidth,
+        source="steps measured on this machine",
+    )
+    return replace(
+        engine,
+        hardware=hardware,
+        mode="sequential",
+        overhead_s=costs.overhead_s,
+        attention=False,
+        measured=costs,
+    )
+
+
+def _columns(measured: Measured, knee: float, *, evenly: bool) -> Floats:
+    """Return what the four costs are multiplied by, (k, 4), below a knee nothing of the tokens."""
+    tokens = measured.prefill_tokens + measured.decode_tokens
+    decodes = measured.decode_tokens / np.maximum(tokens, 1.0)
+    computed = np.maximum(tokens, knee * measured.steps)
+    if not evenly:
+        small = np.maximum(measured.decode_tokens, knee * measured.steps)
+        computed = measured.prefill_tokens + small
+    return np.stack(
+        [
+            measured.steps,
+            computed * (1.0 - decodes),
+            computed * decodes,
+            measured.read_tokens,
+        ],
+        axis=1,
+    )
+
+
+def _fit_at(measured: Measured, knee: float, *, evenly: bool) -> tuple[StepCosts, float]:
+    """Return the costs for one knee, and the misfit: seconds a line, outliers counted little."""
+    columns, seconds = _columns(measured, knee, evenly=evenly), measured.seconds
+    alike = _ALIKE * float(np.abs(columns[:, 1:3]).sum(axis=0).max()) / len(columns) ** 0.5
+    tie = np.array([[0.0, alike, -alike, 0.0]])
+    weight, misfit, deviation = np.ones(len(seconds)), seconds, 0.0
+    found = np.zeros(4)
+    for _ in range(_PASSES):
+        rows = np.vstack([columns * weight[:, None], tie])
+        found = _least_squares(rows, np.append(seconds * weight, 0.0))
+        misfit = np.abs(columns @ found - seconds)
+        deviation = 1.4826 * float(np.median(misfit)) + 1e-9
+        weight = np.sqrt(np.minimum(1.0, _OUTLIER * deviation / np.maximum(misfit, 1e-12)))
+    overhead_s, token_s, decode_s, read_s = found.tolist()
+    costs = StepCosts(overhead_s, token_s, decode_s, read_s, weights_s=token_s * knee)
+    return costs, float(np.minimum(misfit, _OUTLIER * deviation).mean())
+
+
+def _least_squares(columns: Floats, values: Floats) -> Floats:
+    """Return the coefficients, none negative, of the least squares: the best over all supports."""
+    size = np.linalg.norm(columns, axis=0)
+    scaled = columns / np.where(size > 0, size, 1.0)
+    best, least = np.zeros(columns.shape[1]), float(values @ values)
+    present = np.flatnonzero(size > 0).tolist()
+    for count in range(1, len(present) + 1):
+        for some in map(list, combinations(present, count)):
+            found = np.linalg.lstsq(scaled[:, some], values, rcond=None)[0]
+            off = scaled[:, some] @ found - values
+            if (found >= 0).all() and float(off @ off) < least:
+                best = np.zeros(columns.shape[1])
+                best[some] = found / size[some]
+                least = float(off @ off)
+    return best

@@ -1,0 +1,94 @@
+"""The blending scanner keeps its pace on any engine, and believes what the engine says."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from blend.core.engines import Capacity, StepReport
+from blend.core.engines.sim import SimEngine
+from blend.core.request import Request
+from blend.core.running.executor import run
+from blend.core.schedule import Schedule
+from tests.small_jobs import capacity, request, scanner_of, schedule, step_s
+
+# Compiling the kernels takes half a minute where that has not been done.
+pytestmark = pytest.mark.slow
+
+LONG, SHORT = 600, 2
+
+
+def long_and_short(short: int = 120) -> list[Request]:
+    """Return a few long answers to short prompts, and many of two tokens to longer prompts."""
+    few = [request(row, [row] * 20, max_tokens=LONG) for row in range(4)]
+    return few + [request(4 + row, [1000 + row] * 200, max_tokens=SHORT) for row in range(short)]
+
+
+def blended(
+    requests: list[Request], *, uncached: float = 1.0, mode: str = "sequential"
+) -> Schedule:
+    """Return a schedule that knows the lengths, the short answers first."""
+    order = sorted(range(len(requests)), key=lambda row: requests[row].max_tokens)
+    density = [0.1 if requests[row].max_tokens == LONG else 10.0 for row in order]
+    plan = schedule(requests, policy="blend", order=order, density=density)
+    assert plan.blending is not None
+    known = np.array([float(one.max_tokens) for one in requests])
+    classes = replace(
+        plan.blending.classes,
+        label=np.array([int(one.max_tokens == LONG) for one in requests], np.int32),
+        known=known,
+    )
+    blending = replace(plan.blending, classes=classes, mode=mode, weights_s=5e-3, calibrated=True)
+    tokens = np.maximum(uncached * plan.uncached_tokens, 1).astype(np.int64)
+    return replace(plan, blending=blending, uncached_tokens=tokens)
+
+
+def reports_of(requests: list[Request], plan: Schedule, limits: Capacity) -> list[StepReport]:
+    engine = SimEngine(limits, step_s=step_s, output_tokens=lambda one: one.max_tokens)
+    scanner = scanner_of(requests, plan, limits)
+    return list(run(scanner, requests.__getitem__, engine))
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize(
+    ("pacing", "threshold"), [("step budget", 0), ("none", 12)], ids=["step budget", "gate"]
+)
+def test_prefill_follows_the_pace_while_long_answers_run(pacing, threshold: int, lag: int) -> None:
+    """50 tokens ride free on a step: those are computed, and the long answers are not late."""
+    requests = long_and_short()
+    limits = replace(capacity(1 << 14), pacing=pacing, prefill_threshold=threshold, report_lag=lag)
+    reports = reports_of(requests, blended(requests), limits)
+    prefill = np.array([report.prefill_tokens for report in reports])
+    paced = prefill[10:400]
+
+    assert paced.mean() + 4 == pytest.approx(50, rel=0.1)
+    assert prefill.sum() == sum(len(one.prompt) for one in requests)
+    assert len(reports) <= LONG + 5 + 2 * lag
+    # Apart from its first steps the engine has few rows that wait.
+    assert max(report.waiting for report in reports[5:]) <= 8
+
+
+def test_without_a_pace_the_prefill_is_done_at_once() -> None:
+    requests = long_and_short()
+    plan = blended(requests)
+    assert plan.blending is not None
+    unpaced = replace(plan, blending=replace(plan.blending, paced=False))
+    reports = reports_of(requests, unpaced, capacity(1 << 14))
+
+    assert sum(report.prefill_tokens for report in reports[:60]) == sum(
+        len(one.prompt) for one in requests
+    )
+
+
+@pytest.mark.parametrize("pacing", ["step budget", "none"])
+def test_a_cache_that_is_fuller_than_believed_is_believed(pacing) -> None:
+    """A tenth of each prompt is taken to be new, as if the rest were shared, and none is."""
+    requests = [request(row, [row] * 300, max_tokens=60 if row % 2 else 61) for row in range(400)]
+    limits = replace(capacity(8192), pacing=pacing)
+    reports = reports_of(requests, blended(requests, uncached=0.1, mode="overlapped"), limits)
+
+    later = reports[len(reports) // 2 :]
+    # At first nothing is known. The forecast alone would go on to let in a hundred too many.
+    assert max(report.waiting for report in later) <= 25
+    assert sum(report.preemptions for report in later) <= 20
+    assert np.mean([report.kv_tokens for report in reports]) > 0.7 * limits.kv_tokens

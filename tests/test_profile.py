@@ -1,0 +1,166 @@
+"""What a step costs is found in what runs measured, whatever held them up in between."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from blend.cli.profiles import load_profile, profiles_path, save_profile
+from blend.core.planning.engine_model import StepCosts, engine_model
+from blend.core.planning.hardware import hardware_preset, model_preset
+from blend.core.planning.optimum import bound_s, work_of
+from blend.core.planning.profile import (
+    LEAST_LINES,
+    Profile,
+    _least_squares,
+    fit,
+    measured_of,
+    with_costs,
+)
+from blend.core.planning.tree import build_tree
+from tests.prompt_sets import prompts_of
+
+CPU = StepCosts(0.085, 3.2e-3, 2.9e-3, 0.0, weights_s=0.0)
+GPU = StepCosts(0.002, 5.2e-5, 5.2e-5, 6e-8, weights_s=153 * 5.2e-5)
+PROFILE = Profile(CPU, lines=20, steps=400, seconds=50.0, error=0.01)
+
+
+def lines(
+    costs: StepCosts, rng: np.random.Generator, *, step_tokens: int, steps: int = 400
+) -> list[list[float]]:
+    """Return the timeline of a run: prompts in bursts of steps, decodes in all of them."""
+    made, seconds = [], 0.0
+    sums, held, running = np.zeros(3), 0.0, 0
+    for step in range(steps):
+        prefill = int(rng.integers(1, step_tokens)) if step % 20 < 2 else 0
+        running = int(rng.integers(1, 40))
+        held = running * 300.0
+        compute = costs.token_s * prefill + costs.decode_s * running
+        seconds += max(compute, costs.weights_s) + costs.read_s * held + costs.overhead_s
+        sums += (1, prefill, running)
+        if step % 10 == 9:
+            made.append([seconds, *sums.tolist(), held])
+            sums[:] = 0.0
+    return made
+
+
+@pytest.mark.parametrize("knee", [0, 153])
+def test_the_costs_of_a_machine_on_which_nothing_rides_free_are_found(knee: float) -> None:
+    found = fit(
+        measured_of(lines(CPU, np.random.default_rng(1), step_tokens=400)), knee_tokens=knee
+    )
+
+    assert found is not None
+    assert found.costs.weights_s == 0.0
+    assert found.costs.overhead_s == pytest.approx(CPU.overhead_s, rel=0.1)
+    assert found.costs.token_s == pytest.approx(CPU.token_s, rel=0.05)
+    assert found.costs.decode_s == pytest.approx(CPU.decode_s, rel=0.2)
+    assert found.error < 0.02
+
+
+def test_the_costs_of_a_gpu_are_found_with_what_its_datasheet_says_rides_free() -> None:
+    run = lines(GPU, np.random.default_rng(2), step_tokens=8192, steps=4000)
+    found = fit(measured_of(run), knee_tokens=153)
+
+    assert found is not None
+    assert found.costs.weights_s / found.costs.token_s == pytest.approx(153)
+    assert found.costs.token_s == pytest.approx(GPU.token_s, rel=0.1)
+    fixed = found.costs.overhead_s + found.costs.weights_s
+    assert fixed == pytest.approx(GPU.overhead_s + GPU.weights_s, rel=0.1)
+    assert found.error < 0.02
+
+
+def test_pauses_of_the_machine_do_not_count() -> None:
+    run = np.array(lines(CPU, np.random.default_rng(3), step_tokens=400))
+    paused = run.copy()
+    for line in (7, 23):
+        paused[line:, 0] += 60.0
+    clean, found = (fit(measured_of(one), knee_tokens=0) for one in (run, paused))
+
+    assert clean is not None
+    assert found is not None
+    assert found.costs.overhead_s == pytest.approx(clean.costs.overhead_s, rel=0.15)
+    assert found.costs.token_s == pytest.approx(clean.costs.token_s, rel=0.15)
+
+
+def test_a_few_lines_tell_nothing_and_neither_do_runs_without_prefill() -> None:
+    run = lines(CPU, np.random.default_rng(4), step_tokens=400)
+    without = [[seconds, steps, 0.0, decode, held] for seconds, steps, _, decode, held in run]
+
+    assert fit(measured_of(run[: LEAST_LINES - 1]), knee_tokens=0) is None
+    assert fit(measured_of([]), knee_tokens=0) is None
+    assert fit(measured_of(without), knee_tokens=0) is None
+
+
+@given(
+    arrays(np.float64, (12, 4), elements=st.floats(0.0, 10.0)),
+    arrays(np.float64, 12, elements=st.floats(0.0, 10.0)),
+)
+def test_no_cost_is_negative_and_none_could_be_left_out_for_less(columns, values) -> None:
+    found = _least_squares(columns, values)
+
+    assert (found >= 0).all()
+    # At the least, the error falls in no direction that is open.
+    slope = columns.T @ (columns @ found - values)
+    size = 1e-6 * (1.0 + np.abs(columns).sum() * np.abs(values).sum())
+    assert (slope >= -size).all()
+    assert (np.abs(slope[found > 1e-9]) <= size).all()
+
+
+def test_a_measured_engine_has_the_measured_steps_and_a_bound_to_match() -> None:
+    engine = with_costs(engine_model(hardware_preset("cpu"), model_preset("llama-3-8b")), CPU)
+    prompts = prompts_of([[row] * 50 for row in range(4)])
+    work = work_of(
+        build_tree(prompts), np.full(4, 10), hardware=engine.hardware, model=engine.model
+    )
+
+    assert engine.step_s(100, 5, 999) == pytest.approx(0.085 + 0.32 + 5 * 2.9e-3)
+    assert work.comp_s >= 200 * CPU.token_s
+    assert bound_s(work, engine) >= 10 * CPU.overhead_s
+
+
+def test_profiles_are_kept_by_what_they_are_of(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BLEND_PROFILES", str(tmp_path / "deep" / "profiles.json"))
+    assert load_profile("a") is None
+    save_profile("a", PROFILE)
+    save_profile("b", Profile(GPU, 9, 900, 5.0, 0.0))
+
+    assert load_profile("a") == PROFILE
+    assert load_profile("b") == Profile(GPU, 9, 900, 5.0, 0.0)
+    assert [path.name for path in profiles_path().parent.iterdir()] == ["profiles.json"]
+
+
+def test_less_that_was_measured_does_not_replace_more(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BLEND_PROFILES", str(tmp_path / "profiles.json"))
+    save_profile("a", PROFILE)
+    save_profile("a", Profile(GPU, lines=4, steps=9, seconds=4.0, error=0.0))
+
+    assert load_profile("a") == PROFILE
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"format": 99, "profiles": {"a": 1}}', '{"format": 1, "profiles": {"a": {}}}'],
+)
+def test_a_file_of_profiles_that_cannot_be_read_counts_as_none(
+    monkeypatch, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "profiles.json"
+    monkeypatch.setenv("BLEND_PROFILES", str(path))
+    path.write_text(text)
+
+    assert load_profile("a") is None
+    save_profile("a", PROFILE)
+    assert load_profile("a") == PROFILE
+
+
+def test_profiles_lie_in_the_cache_folder_unless_told(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("BLEND_PROFILES")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save_profile("a", PROFILE)
+
+    assert json.loads((tmp_path / "blend" / "profiles.json").read_text())["format"] == 1
