@@ -145,7 +145,7 @@ class _JobLives:
 
     def renew(self, reason: str) -> None:
         """Start a fresh engine, unless nothing more is to be begun."""
-        if not (self._context.stopping() or self._context.breaker.tripped):
+        if not self._ending():
             self._context.say(f"{reason}: another engine starts")
             self._seat.renew()
 
