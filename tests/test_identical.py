@@ -52,6 +52,7 @@ def test_only_requests_that_leave_nothing_to_chance_have_a_digest() -> None:
     assert digest(prompt="x", temperature=0.7) is None
     assert digest(prompt="x") is None
     assert digest(prompt="x", seed=None) is None
+    assert digest("/v1/embeddings", input="x") is not None
 
 
 def test_key_order_space_and_who_asks_make_no_difference() -> None:

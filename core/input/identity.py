@@ -1,7 +1,8 @@
 """Which requests must get the same answer?
 
-Those of one endpoint whose bodies say the same, where sampling leaves nothing to chance: the
-temperature is 0, or there is a seed. What tells only who asks is no part of what is asked.
+Those of one endpoint whose bodies say the same, where sampling leaves nothing to chance: nothing is
+sampled for an embedding, the temperature is 0, or there is a seed. What tells only who asks is no
+part of what is asked.
 """
 
 import re
@@ -25,14 +26,16 @@ def request_digest(endpoint: str, body: bytes, *, max_tokens: int | None = None)
     ``max_tokens``: a limit that takes the place of the body's.
     """
     fields = orjson.loads(body)
-    if not _deterministic(fields):
+    if not _deterministic(endpoint, fields):
         return None
     digest = blake2b(f"{endpoint} {max_tokens} ".encode(), digest_size=DIGEST_BYTES)
     digest.update(body if _LONG_NUMBER.search(body) else _canonical(endpoint, fields))
     return digest.digest()
 
 
-def _deterministic(fields: dict[str, Any]) -> bool:
+def _deterministic(endpoint: str, fields: dict[str, Any]) -> bool:
+    if endpoint == "/v1/embeddings":
+        return True
     return fields.get("temperature") == 0 or fields.get("seed") is not None
 
 
