@@ -55,6 +55,11 @@ class Observed:
         self.completions |= {completion.row: completion for completion in report.completions}
         return report
 
+    def until_all_decode(self) -> None:
+        # Both: reports of an earlier test may still be unread, when nothing ran any more.
+        while (report := self.step()).running < DECODERS or report.decode_tokens < DECODERS:
+            pass
+
     def finish(self, rows: range) -> list[StepReport]:
         reports = []
         while not all(row in self.completions for row in rows):
@@ -74,8 +79,7 @@ def answers_beside_prompts(
     """
     observed = Observed(engine)
     rows = observed.submit([long_answer(number) for number in range(DECODERS)])
-    while observed.step().decode_tokens < DECODERS:
-        pass
+    observed.until_all_decode()
     reports = {}
     for pace in PACES:
         engine.pace(pace if paced else None)
@@ -125,8 +129,7 @@ def test_no_step_computes_more_of_a_prompt_than_the_threshold(small_memory: Smal
     """With nobody else inside a prompt is computed whole: answers go on beside it."""
     observed = Observed(small_memory.engine)
     answers = observed.submit([long_answer(number) for number in range(DECODERS)])
-    while observed.step().decode_tokens < DECODERS:
-        pass
+    observed.until_all_decode()
     for count in (1, 2, 4):
         with small_memory.held(count):
             prompts = observed.submit([long_prompt(200 + 10 * count + n) for n in range(count)])
