@@ -86,12 +86,12 @@ def test_an_accident_is_reported_with_what_is_left_to_do() -> None:
     conditions = {"date": "today", "versions": {"vllm": "1"}}
     left = [
         accidents.Left("engine killed", "run-batch", False, 1, 0, 0, 0, 2, 9.0),
-        accidents.Left("engine killed", "blend run", False, 4, 0, 0, 40, 0, 9.0),
+        accidents.Left("engine killed", "blend run", False, 4, 0, 0, 30, 0, 9.0),
     ]
     text = accidents.report(left, conditions)
 
-    assert "| engine killed | `run-batch` | 1 | 0 | 0 | 0 | 60 | 2 |" in text
-    assert "| engine killed | `blend run` | 4 | 0 | 0 | 40 | 20 | 0 |" in text
+    assert "| engine killed | `run-batch` | 1 | 0 | 0 | 0 | 40 | 2 |" in text
+    assert "| engine killed | `blend run` | 4 | 0 | 0 | 30 | 10 | 0 |" in text
 
 
 def test_the_cpu_time_of_a_process_counts_its_children() -> None:
