@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale accidents chaos clean
+.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale bench-plan accidents chaos clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' Makefile | while read -r target text; do \
@@ -64,6 +64,10 @@ bench: setup ## run batches by blend and by vLLM itself, interleaved: docs/resul
 
 bench-scale: setup ## results a second and memory up to 400,000 requests: docs/results/scale.md
 	$(BIN)/python -m benchmarks.scale
+
+bench-plan: setup ## time and memory of a plan up to 4,000,000 requests: docs/results/plan-scale.md
+	$(BIN)/python -m benchmarks.plan_scale --write
+	$(BIN)/python -m benchmarks.decision_time
 
 accidents: setup ## what blend and run-batch leave after the same accidents: docs/results/accidents.md
 	$(BIN)/python -m benchmarks.accidents

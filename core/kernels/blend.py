@@ -30,6 +30,16 @@ import numpy as np
 
 from blend.core.kernels.compiled import compiled
 from blend.core.kernels.flight import Flight, enter, next_started
+from blend.core.kernels.forecast import (
+    Forecast,
+    Sight,
+    add,
+    fits,
+    last_step,
+    look_over,
+    new_forecast,
+    peak,
+)
 from blend.core.kernels.gate import (
     NOBODY,
     WINDOW,
@@ -44,12 +54,11 @@ from blend.core.kernels.gate import (
 from blend.core.kernels.survival import (
     BINS,
     Beliefs,
-    alive_after,
+    alive_at,
     bin_of,
     estimate_all,
     expected,
     learn,
-    residual,
 )
 from blend.core.running.in_flight import AHEAD_STEPS, WAITING_SEQUENCES
 
@@ -74,7 +83,7 @@ STATE = np.dtype(
         ("estimated", np.int64),
         ("retry", np.int64),
         ("inside", np.int64),
-        ("decoders", np.int64),
+        ("decoders", np.float64),
         ("reading", np.float64),
         ("backlog", np.float64),  # prompt tokens submitted and not computed yet
         ("urgent", np.float64),  # those of the memory side, which no pace holds back
@@ -89,6 +98,7 @@ STATE = np.dtype(
         ("scale", np.float64),  # cache in use over what is believed
         ("lone", np.bool_),  # all that is left is memory-bound
         ("gated", np.bool_),  # the engine takes no pace
+        ("several", np.bool_),  # rows have several sequences
     ]
 )
 
@@ -121,12 +131,12 @@ class Blend(NamedTuple):
     charge: Any  # room that a row of the left side takes
     place: Any  # in `rows`
     rows: Any  # inside, in no order
-    waiting: Any  # (c, 6): rows, sums of u, p, and known d, d² and p·d of what has not entered
+    waiting: Any  # (c, 6): of what has not entered: sequences, sum of u, and of every sequence
+    # p and known d, d² and p·d
     ages: Any  # (c, bins)
-    horizon: Any
-    middle: Any
-    load: Any  # forecast of the memory side at each horizon: mean and variance
-    variance: Any
+    copies: Any  # by row: its sequences
+    going: Any  # by row: those of them that are expected to go on
+    forecast: Forecast  # of the memory side
     state: Any
 
 
@@ -139,18 +149,17 @@ def new_blend(
     order: Any,
     uncached: Any,
     prompt: Any,
+    copies: Any,
     gated: bool,
 ) -> Blend:
     """Return a scanner that has admitted nothing."""
     n, classes = len(prompt), len(beliefs.prior)
-    horizon = _horizons(float(max(beliefs.limit.max(initial=1.0), beliefs.known.max(initial=1.0))))
-    middle = horizon.copy()
-    middle[:-1] = 0.5 * (horizon[:-1] + horizon[1:])
     state = np.zeros(1, STATE)
     state["right"] = len(order) - 1
     state["planned"] = -PLAN_STEPS
     state["scale"] = 1.0
     state["gated"] = gated
+    state["several"] = bool((copies > 1).any())
     blend = Blend(
         flight,
         gate,
@@ -166,21 +175,13 @@ def new_blend(
         np.empty(n, np.int32),
         np.zeros((classes, 6)),
         np.zeros((classes, BINS)),
-        horizon,
-        middle,
-        np.zeros(len(horizon)),
-        np.zeros(len(horizon)),
+        copies.astype(np.int32),
+        copies.astype(np.float64),
+        new_forecast(beliefs, copies),
         state,
     )
     count_waiting(blend)
     return blend
-
-
-def _horizons(longest: float) -> Any:
-    grid = [0, 4, 8, 12, 16, 20, 24, 32]
-    while grid[-1] < longest:
-        grid.append(int(grid[-1] * 1.12) + 1)
-    return np.array(grid, np.float64)
 
 
 @compiled
@@ -194,13 +195,14 @@ def count_waiting(blend: Blend) -> None:
 def _count(blend: Blend, position: int, sign: float) -> None:
     row = blend.order[position]
     sums = blend.waiting[blend.beliefs.label[row]]
-    sums[0] += sign
     sums[1] += sign * blend.uncached[position]
-    sums[2] += sign * blend.prompt[row]
+    each = sign * blend.copies[row]
+    sums[0] += each
+    sums[2] += each * blend.prompt[row]
     length = blend.beliefs.known[row]
-    sums[3] += sign * length
-    sums[4] += sign * length * length
-    sums[5] += sign * length * blend.prompt[row]
+    sums[3] += each * length
+    sums[4] += each * length * length
+    sums[5] += each * length * blend.prompt[row]
 
 
 @compiled
@@ -230,7 +232,7 @@ def admit_blended(blend: Blend, admitted: Any) -> int:
         _plan(blend)
     state.pace = _pace(blend)
     count, right, room, seen = 0, state.step >= state.retry, _room(blend), state.left
-    while state.left <= state.right and state.inside < blend.flight.counts[0].max_sequences:
+    while state.left <= state.right and not (state.inside and _is_full(blend)):
         enough = state.inside > 0 and _enough_waits(blend)
         if enough and not (right and _urgent(blend) and not _more_waits(blend)):
             break
@@ -252,6 +254,12 @@ def admit_blended(blend: Blend, admitted: Any) -> int:
         most = blend.flight.counts[0].step_tokens - state.decoders
         state.pace = max(min(state.pace + int(state.urgent), most), 1)
     return count
+
+
+@compiled
+def _is_full(blend: Blend) -> bool:
+    counts = blend.flight.counts[0]
+    return counts.inside >= counts.max_sequences
 
 
 @compiled
@@ -343,10 +351,10 @@ def _enter(blend: Blend, position: int, side: int) -> int:
     blend.rows[state.inside] = row
     state.inside += 1
     if side == LEFT:
-        blend.charge[row] = tokens + expected(blend.beliefs, row)
+        blend.charge[row] = tokens + blend.copies[row] * expected(blend.beliefs, row)
         state.used_left += blend.charge[row]
     else:
-        _forecast(blend, row, float(tokens), 0.0)
+        add(blend.forecast, blend.beliefs, row, float(tokens))
     return row
 
 
@@ -362,21 +370,13 @@ def _right_fits(blend: Blend) -> bool:
     """Tell whether the row at the right pointer fits beside the reserve at every horizon."""
     state = blend.state[0]
     row, tokens = blend.order[state.right], float(blend.uncached[state.right])
-    fits = _fits_now(blend, tokens)
-    memory = blend.flight.counts[0].max_kv_tokens - state.reserve
-    for j in range(len(blend.horizon)):
-        if not fits:
-            break
-        alive = alive_after(blend.beliefs, row, 0.0, blend.horizon[j])
-        if alive < 1e-3:
-            break
-        held = tokens + blend.middle[j]
-        variance = blend.variance[j] + alive * (1.0 - alive) * held * held
-        load = blend.load[j] + alive * held + blend.speed.spread * np.sqrt(variance)
-        fits = state.scale * load <= memory
-    if not fits:
+    memory = (blend.flight.counts[0].max_kv_tokens - state.reserve) / state.scale
+    fit = _fits_now(blend, tokens) and fits(
+        blend.forecast, blend.beliefs, row, tokens, blend.speed.spread, memory
+    )
+    if not fit:
         state.retry = state.step + RETRY_STEPS
-    return fits
+    return fit
 
 
 @compiled
@@ -387,25 +387,13 @@ def _left_fits(blend: Blend, position: int) -> bool:
     if not _fits_now(blend, tokens):
         return False
     memory = blend.flight.counts[0].max_kv_tokens
-    needs = tokens + expected(blend.beliefs, row)
+    needs = tokens + blend.copies[row] * expected(blend.beliefs, row)
     room = max(state.reserve, SAFE * memory - state.peak)
     if state.scale * (state.used_left + needs) <= room:
         return True
     if needs > 0.5 * room:
         state.blocked = needs + 4096.0
     return state.used_left < 1.0 and needs < 0.98 * memory
-
-
-@compiled
-def _forecast(blend: Blend, row: int, held: float, age: float) -> None:
-    """Add what a row of the memory side will hold to the forecast."""
-    for j in range(len(blend.horizon)):
-        alive = alive_after(blend.beliefs, row, age, blend.horizon[j])
-        if alive < 1e-3:
-            return
-        tokens = held + blend.middle[j]
-        blend.load[j] += alive * tokens
-        blend.variance[j] += alive * (1.0 - alive) * tokens * tokens
 
 
 @compiled
@@ -423,62 +411,64 @@ def _plan(blend: Blend) -> None:
     if state.step - state.estimated >= ESTIMATE_STEPS:
         state.estimated = state.step
         _estimate(blend)
-    _set_ratio(blend)
-    _set_scale(blend)
-    _set_forecast(blend)
+    if state.several:
+        _set_going(blend)
+    sight = look_over(
+        blend.forecast,
+        blend.beliefs,
+        blend.rows[: state.inside],
+        blend.side,
+        blend.since,
+        blend.prompt,
+        blend.flight.tokens,
+        blend.going,
+        state.step,
+        state.estimated,
+    )
+    _set_ratio(blend, sight)
+    _set_scale(blend, sight)
+    state.peak = state.scale * peak(blend.forecast, blend.speed.spread)
     if not blend.speed.overlapped:
-        state.memory_steps = _memory_steps(blend)
+        state.memory_steps = _memory_steps(blend, sight)
     if state.left <= state.right:
         _set_reserve(blend)
 
 
 @compiled
-def _set_ratio(blend: Blend) -> None:
+def _set_ratio(blend: Blend, sight: Sight) -> None:
     """Set what is left to compute, and its seconds over those left to read the cache."""
     state = blend.state[0]
-    tokens, reads = state.backlog, 0.0
+    tokens, reads = state.backlog + sight.decodes, sight.reads
     for one in range(len(blend.waiting)):
         if blend.waiting[one, 0] > 0.0:
             compute, read = _class_work(blend, one)
             tokens += compute
             reads += read
-    for i in range(state.inside):
-        row = blend.rows[i]
-        age = _age(blend, row)
-        rest = residual(blend.beliefs, row, age)
-        tokens += rest
-        # E[d²] of a wide distribution is more than the square of its mean.
-        square = 0.5 if blend.beliefs.known[row] > 0.0 else 0.75
-        reads += rest * (blend.prompt[row] + age) + square * rest * rest
     state.remaining_tokens = tokens
     state.ratio = tokens * blend.speed.token_s / max(reads * blend.speed.read_s, 1e-9)
 
 
 @compiled
-def _set_forecast(blend: Blend) -> None:
-    """Set what the memory side will hold at each horizon, and its peak."""
+def _set_going(blend: Blend) -> None:
+    """Set how many sequences of each row inside go on: one at least, for the row has not ended."""
     state = blend.state[0]
-    blend.load[:] = 0.0
-    blend.variance[:] = 0.0
+    state.decoders, state.reading = 0.0, 0.0
     for i in range(state.inside):
-        row = blend.rows[i]
-        if blend.side[row] == RIGHT:
-            age = _age(blend, row)
-            _forecast(blend, row, blend.flight.tokens[row] + age, age)
-    state.peak = 0.0
-    for j in range(len(blend.horizon)):
-        held = blend.load[j] + blend.speed.spread * np.sqrt(blend.variance[j])
-        state.peak = max(state.peak, state.scale * held)
+        row, n = blend.rows[i], float(blend.copies[blend.rows[i]])
+        age = _age(blend, row)
+        alive = alive_at(blend.beliefs, row, age)
+        some = 1.0 - (1.0 - alive) ** n
+        blend.going[row] = max(n * alive / some, 1.0) if some > 1e-9 else 1.0
+        if blend.since[row] >= 0:
+            state.decoders += blend.going[row]
+            state.reading += blend.going[row] * (blend.prompt[row] + age)
 
 
 @compiled
-def _set_scale(blend: Blend) -> None:
+def _set_scale(blend: Blend, sight: Sight) -> None:
     """Set how much more the cache holds than what is believed of the rows inside."""
     state, counts = blend.state[0], blend.flight.counts[0]
-    believed = -state.backlog
-    for i in range(state.inside):
-        row = blend.rows[i]
-        believed += blend.flight.tokens[row] + _age(blend, row)
+    believed = sight.held - state.backlog
     # Blocks that are not full, and prefixes whose row has ended, are nothing to speak of.
     if counts.kv_tokens <= 0 or believed < LEAST_RESERVE * counts.max_kv_tokens:
         return
@@ -493,7 +483,7 @@ def _estimate(blend: Blend) -> None:
     for i in range(blend.state[0].inside):
         row = blend.rows[i]
         if blend.since[row] >= 0:
-            blend.ages[blend.beliefs.label[row], bin_of(_age(blend, row))] += 1.0
+            blend.ages[blend.beliefs.label[row], bin_of(_age(blend, row))] += blend.going[row]
     estimate_all(blend.beliefs, blend.ages)
 
 
@@ -505,37 +495,15 @@ def _memory_bound(blend: Blend, one: int) -> bool:
 
 
 @compiled
-def _memory_steps(blend: Blend) -> float:
+def _memory_steps(blend: Blend, sight: Sight) -> float:
     """Return the steps that the memory side still needs: its tokens held, or its last answer."""
-    held, longest = 0.0, _last_inside(blend)
+    held, longest = sight.token_steps, last_step(blend.forecast)
     for one in range(len(blend.waiting)):
         if blend.waiting[one, 0] > 0.0 and _memory_bound(blend, one):
             held += _class_work(blend, one)[1]
             longest = max(longest, _last_waiting(blend, one))
-    for i in range(blend.state[0].inside):
-        row = blend.rows[i]
-        if blend.side[row] == RIGHT:
-            age = _age(blend, row)
-            rest = residual(blend.beliefs, row, age)
-            held += rest * (blend.flight.tokens[row] + age) + 0.5 * rest * rest
     memory = blend.flight.counts[0].max_kv_tokens - blend.state[0].reserve
     return max(held / (0.9 * memory), longest)
-
-
-@compiled
-def _last_inside(blend: Blend) -> float:
-    """Return the last step at which half an answer of the memory side is expected to go on."""
-    longest = 0.0
-    for j in range(len(blend.horizon)):
-        alive = 0.0
-        for i in range(blend.state[0].inside):
-            row = blend.rows[i]
-            if blend.side[row] == RIGHT:
-                alive += alive_after(blend.beliefs, row, _age(blend, row), blend.horizon[j])
-        if alive < 0.5:
-            break
-        longest = blend.horizon[j]
-    return longest
 
 
 @compiled
@@ -544,11 +512,12 @@ def _last_waiting(blend: Blend, one: int) -> float:
     count, longest = blend.waiting[one, 0], 0.0
     if blend.waiting[one, 3] > 0.0:
         return blend.waiting[one, 3] / count
-    for j in range(len(blend.horizon)):
-        b = bin_of(blend.horizon[j])
+    horizon = blend.forecast.horizon
+    for j in range(len(horizon)):
+        b = bin_of(horizon[j])
         if count * blend.beliefs.survival[one, b] < 0.5:
             break
-        longest = blend.horizon[j]
+        longest = horizon[j]
     return longest
 
 
@@ -600,21 +569,34 @@ def _pace(blend: Blend) -> int:
 
 @compiled
 def finish_blended(blend: Blend, row: int, tokens: int) -> None:
-    """Take in that a row has ended."""
+    """Take in that a row has ended, with so many answer tokens of all its sequences."""
     state = blend.state[0]
     state.inside -= 1
     last = blend.rows[state.inside]
     blend.rows[blend.place[row]] = last
     blend.place[last] = blend.place[row]
     if blend.since[row] >= 0:
-        state.decoders -= 1
-        state.reading -= blend.prompt[row] + _age(blend, row)
+        state.decoders -= blend.going[row]
+        state.reading -= blend.going[row] * (blend.prompt[row] + _age(blend, row))
     if blend.side[row] == LEFT:
         state.used_left -= blend.charge[row]
     else:
         state.retry = 0
     if tokens > 0:
-        learn(blend.beliefs, row, float(tokens))
+        _learn(blend, row, float(tokens))
+
+
+@compiled
+def _learn(blend: Blend, row: int, tokens: float) -> None:
+    """Learn the lengths of a row's sequences: of several, the last to end ran to the row's age."""
+    n = float(blend.copies[row])
+    if n == 1.0:
+        learn(blend.beliefs, row, tokens, 1.0)
+        return
+    mean = tokens / n
+    longest = min(max(_age(blend, row), mean), tokens - n + 1.0)
+    learn(blend.beliefs, row, longest, 1.0)
+    learn(blend.beliefs, row, max((tokens - longest) / (n - 1.0), 1.0), n - 1.0)
 
 
 @compiled
@@ -622,7 +604,7 @@ def step_blended(blend: Blend, steps: int) -> None:
     """Take in that the engine has taken steps, before what they have moved."""
     state = blend.state[0]
     state.step += steps
-    state.reading += float(state.decoders) * steps
+    state.reading += state.decoders * steps
 
 
 @compiled
@@ -656,5 +638,5 @@ def observe_blended(blend: Blend, prefill_tokens: int, decode_tokens: int, waiti
 def _start_decoding(blend: Blend, row: int) -> None:
     state = blend.state[0]
     blend.since[row] = state.step
-    state.decoders += 1
-    state.reading += blend.prompt[row]
+    state.decoders += blend.going[row]
+    state.reading += blend.going[row] * blend.prompt[row]

@@ -129,9 +129,9 @@ def _footprint(dual: Dual, position: int, side: int) -> float:
 @compiled
 def _enter(dual: Dual, position: int, side: int, footprint: float) -> int:
     tokens = dual.uncached[position]
-    if not room(dual.flight, tokens):
-        return NONE
     row = dual.order[position]
+    if not room(dual.flight, row, tokens):
+        return NONE
     enter(dual.flight, row, tokens)
     dual.side[row] = side
     dual.expected[row] = dual.awaited[position]

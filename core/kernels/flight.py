@@ -1,7 +1,7 @@
 """What a scanner has submitted and not yet seen finished: `running.in_flight`, compiled.
 
-One sequence a row. The queue holds rows in the order of their submission; what is in flight without
-being reported as running waits inside the engine, and those submitted last wait.
+All counts are of sequences. The queue holds rows in the order of their submission; what is in
+flight without being reported as running waits inside the engine, and those submitted last wait.
 """
 
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ COUNTS = np.dtype(
         ("kv_tokens", np.int64),
         ("queued", np.int64),
         ("queued_tokens", np.int64),
+        # Of started rows, which stay in flight until their last sequence has ended.
+        ("ended_at_most", np.int64),
         ("first", np.int64),  # of the queue
         ("behind", np.int64),
         ("steps", np.int64),  # of the last report
@@ -36,43 +38,50 @@ class Flight(NamedTuple):
 
     mark: Any  # by row
     tokens: Any  # by row: prompt tokens to compute
+    copies: Any  # by row: its sequences
     queue: Any
     counts: Any
 
 
-def new_flight(rows: int, *, kv_tokens: int, max_sequences: int, step_tokens: int) -> Flight:
-    """Return the account of an empty engine, for row numbers below *rows*."""
+def new_flight(copies: Any, *, kv_tokens: int, max_sequences: int, step_tokens: int) -> Flight:
+    """Return the account of an empty engine, for rows of so many sequences each."""
+    rows = len(copies)
     counts = np.zeros(1, COUNTS)
     counts["steps"] = 1
     counts["max_kv_tokens"] = kv_tokens
     counts["max_sequences"] = max_sequences
     counts["step_tokens"] = step_tokens
     return Flight(
-        np.zeros(rows, np.int8), np.zeros(rows, np.int64), np.empty(rows, np.int32), counts
+        np.zeros(rows, np.int8),
+        np.zeros(rows, np.int64),
+        copies.astype(np.int32),
+        np.empty(rows, np.int32),
+        counts,
     )
 
 
 @compiled
 def unstarted(flight: Flight) -> int:
-    """Return how many rows may be waiting inside the engine."""
+    """Return how many sequences may be waiting inside the engine."""
     counts = flight.counts[0]
-    return max(counts.inside - counts.running, counts.waiting)
+    return max(counts.inside - counts.running - counts.ended_at_most, counts.waiting, 0)
 
 
 @compiled
-def room(flight: Flight, tokens: int) -> bool:
+def room(flight: Flight, row: int, tokens: int) -> bool:
     """Tell whether a row with so many tokens to compute should enter now."""
     counts = flight.counts[0]
+    after = counts.inside + flight.copies[row]
     if counts.inside == 0:
         return True
-    if counts.inside + 1 > counts.max_sequences + WAITING_SEQUENCES:
+    if after > counts.max_sequences + WAITING_SEQUENCES:
         return False
     if unstarted(flight) < WAITING_SEQUENCES:
         return True
     ahead = counts.step_tokens * (AHEAD_STEPS + counts.steps)
     free = counts.max_kv_tokens - counts.kv_tokens
     fits = counts.queued_tokens + tokens <= min(ahead, free)
-    return fits and counts.inside + 1 <= counts.max_sequences
+    return fits and after <= counts.max_sequences
 
 
 @compiled
@@ -83,8 +92,8 @@ def enter(flight: Flight, row: int, tokens: int) -> None:
     flight.tokens[row] = tokens
     flight.queue[counts.behind] = row
     counts.behind += 1
-    counts.inside += 1
-    counts.queued += 1
+    counts.inside += flight.copies[row]
+    counts.queued += flight.copies[row]
     counts.queued_tokens += tokens
 
 
@@ -93,7 +102,8 @@ def note_finished(flight: Flight, row: int) -> bool:
     """Count a row as finished; tell whether it had not been seen to start."""
     fresh = _start(flight, row)
     flight.mark[row] = FINISHED
-    flight.counts[0].inside -= 1
+    flight.counts[0].inside -= flight.copies[row]
+    flight.counts[0].ended_at_most -= flight.copies[row] - 1
     return fresh
 
 
@@ -127,6 +137,7 @@ def _start(flight: Flight, row: int) -> bool:
     if flight.mark[row] != QUEUED:
         return False
     flight.mark[row] = STARTED
-    flight.counts[0].queued -= 1
+    flight.counts[0].queued -= flight.copies[row]
     flight.counts[0].queued_tokens -= flight.tokens[row]
+    flight.counts[0].ended_at_most += flight.copies[row] - 1
     return True

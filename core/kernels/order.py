@@ -12,7 +12,7 @@ def admit_in_order(flight: Flight, order: Any, uncached: Any, cursor: Any, admit
     count = 0
     while cursor[0] < len(order):
         row, tokens = order[cursor[0]], uncached[cursor[0]]
-        if not room(flight, tokens):
+        if not room(flight, row, tokens):
             break
         enter(flight, row, tokens)
         cursor[0] += 1

@@ -18,8 +18,8 @@ BINS_PER_OCTAVE = 6.0
 EDGE = 2.0 ** (np.arange(BINS + 1) / BINS_PER_OCTAVE) - 1.0
 WEIGHT = 3.0
 
-# Survival below which a running answer is taken to be an outlier of its class.
-_GONE = 1e-9
+GONE = 1e-9
+"""Survival below which a running answer is taken to be an outlier of its class."""
 
 
 class Beliefs(NamedTuple):
@@ -102,7 +102,8 @@ def _integrate(beliefs: Beliefs, one: int) -> None:
 
 
 @compiled
-def _interpolated(survival: Any, tokens: float) -> float:
+def survives(survival: Any, tokens: float) -> float:
+    """Return the survival of a class, at the edges, at so many tokens."""
     b = bin_of(tokens)
     share = min(max((tokens - EDGE[b]) / (EDGE[b + 1] - EDGE[b]), 0.0), 1.0)
     return survival[b] + (survival[b + 1] - survival[b]) * share
@@ -113,14 +114,14 @@ def alive_at(beliefs: Beliefs, row: int, tokens: float) -> float:
     """Return the probability that the answer of *row* is longer than *tokens*."""
     if beliefs.known[row] > 0.0:
         return 1.0 if tokens < beliefs.known[row] else 0.0
-    return _interpolated(beliefs.survival[beliefs.label[row]], tokens)
+    return survives(beliefs.survival[beliefs.label[row]], tokens)
 
 
 @compiled
 def alive_after(beliefs: Beliefs, row: int, age: float, more: float) -> float:
     """Return the probability that an answer of this age grows by *more* tokens."""
     now = alive_at(beliefs, row, age)
-    if now < _GONE:
+    if now < GONE:
         return np.exp(-more / (0.15 * age + 4.0))
     return alive_at(beliefs, row, age + more) / now
 
@@ -132,8 +133,8 @@ def residual(beliefs: Beliefs, row: int, age: float) -> float:
         return max(beliefs.known[row] - age, 1.0)
     one = beliefs.label[row]
     survival = beliefs.survival[one]
-    now = _interpolated(survival, age)
-    if now < _GONE:
+    now = survives(survival, age)
+    if now < GONE:
         return age * 0.15 + 4.0
     b = bin_of(age)
     rest = beliefs.area[one, b + 1] + max(EDGE[b + 1] - age, 0.0) * 0.5 * (now + survival[b + 1])
@@ -149,6 +150,6 @@ def expected(beliefs: Beliefs, row: int) -> float:
 
 
 @compiled
-def learn(beliefs: Beliefs, row: int, tokens: float) -> None:
-    """Take in that an answer has ended with so many tokens."""
-    beliefs.events[beliefs.label[row], bin_of(tokens)] += 1.0
+def learn(beliefs: Beliefs, row: int, tokens: float, answers: float) -> None:
+    """Take in that answers have ended with so many tokens each."""
+    beliefs.events[beliefs.label[row], bin_of(tokens)] += answers

@@ -92,7 +92,12 @@ def simulate(
     if schedule.blending is not None:
         from blend.core.running.blend_scan import new_state
 
-        blend = new_state(schedule, prompt_tokens=prompts, capacity=engine.capacity)
+        blend = new_state(
+            schedule,
+            prompt_tokens=prompts,
+            sequences=np.ones(len(tree), np.int64),
+            capacity=engine.capacity,
+        )
         loop.run_blended(state, blend, unheard, _clock(engine), *book)
     elif schedule.policy == "paper":
         from blend.core.kernels.dual import new_dual
@@ -159,7 +164,7 @@ def _flight_state(rows: int, engine: EngineModel) -> Any:
 
     capacity = engine.capacity
     return new_flight(
-        rows,
+        np.ones(rows, np.int64),
         kv_tokens=capacity.kv_tokens,
         max_sequences=capacity.max_sequences,
         step_tokens=capacity.step_tokens,

@@ -15,14 +15,18 @@ from blend.core.schedule import Schedule
 
 
 def new_state(
-    schedule: Schedule, *, prompt_tokens: npt.NDArray[np.integer], capacity: Capacity
+    schedule: Schedule,
+    *,
+    prompt_tokens: npt.NDArray[np.integer],
+    sequences: npt.NDArray[np.integer],
+    capacity: Capacity,
 ) -> Any:
     """Return the kernel's state before the first row is admitted."""
     blending = schedule.blending
     if blending is None:
         raise ValueError(f"a {schedule.policy} schedule knows nothing of classes")
     flight = new_flight(
-        len(prompt_tokens),
+        sequences,
         kv_tokens=capacity.kv_tokens,
         max_sequences=capacity.max_sequences,
         step_tokens=capacity.step_tokens,
@@ -41,6 +45,7 @@ def new_state(
         order=schedule.order,
         uncached=np.maximum(schedule.uncached_tokens, 1),
         prompt=prompt_tokens,
+        copies=sequences,
         gated=blending.paced and capacity.pacing == "none",
     )
 
@@ -69,8 +74,9 @@ class BlendScanner:
         sequences: npt.NDArray[np.integer],
         capacity: Capacity,
     ):
-        self._state = new_state(schedule, prompt_tokens=prompt_tokens, capacity=capacity)
-        self._sequences = sequences
+        self._state = new_state(
+            schedule, prompt_tokens=prompt_tokens, sequences=sequences, capacity=capacity
+        )
         self._admitted = np.empty(len(schedule) + 1, np.int64)
 
     @property
@@ -99,8 +105,7 @@ class BlendScanner:
             if self._state.flight.mark[row] == 0:
                 continue
             note_finished(self._state.flight, row)
-            tokens = completion.completion_tokens // int(self._sequences[row])
-            kernel.finish_blended(self._state, row, tokens)
+            kernel.finish_blended(self._state, row, completion.completion_tokens)
         note_report(
             self._state.flight, report.running, report.waiting, report.kv_tokens, report.steps
         )
