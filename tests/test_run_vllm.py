@@ -149,7 +149,7 @@ def assert_as_undisturbed(output: Path, undisturbed: Undisturbed) -> None:
 def test_whatever_is_killed_nothing_is_lost_doubled_or_left_behind(
     source: Path, undisturbed: Undisturbed, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
-    """In the sample, at the start of an engine, in the middle of the schedule."""
+    """With the first results, at the start of an engine, in the middle of the schedule."""
     job = tmp_path / "out.blend"
     command = [*run_command(source, tmp_path, tiny_model_dir), *ENGINE]
 
@@ -184,8 +184,8 @@ def test_whatever_is_killed_nothing_is_lost_doubled_or_left_behind(
         runs = opened.runs()
     outcomes = [(run.purpose, run.outcome) for run in runs]
     assert not any(living(run.engine_pid) for run in runs if run.engine_pid)
-    # On a slow machine the sample may have ended just before the kill.
-    assert outcomes[0] in {("sample", "killed"), ("sample", "finished")}
+    # What is sampled is for the plan to say; a sample may have ended just before the kill.
+    assert outcomes[0] in {("sample", "killed"), ("sample", "finished"), ("execute", "killed")}
     assert outcomes[-2:] == [("execute", "engine died"), ("execute", "finished")]
 
 
