@@ -76,6 +76,17 @@ class Ledger:
         return {row for row, result in self.results.items() if result != "answered"}
 
 
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_a_guilty_row_that_ran_apart_from_the_suspects_costs_no_patience_for_them(
+    slots: int,
+) -> None:
+    ledger = Ledger(mortal(poison={0, 8}), rows=9, slots=slots)
+    supervise(ledger, Suspects({}), max_rebuilds=3)
+
+    assert ledger.failed() == {0, 8}
+    assert set(ledger.results) == set(range(9))
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_exactly_the_rows_that_kill_the_engine_fail(data: st.DataObject) -> None:

@@ -130,7 +130,8 @@ class _Patience:
         """Note a death."""
         narrower = apart and 0 < len(inside) < self._fewest_inside
         self._fruitless += not narrower
-        self._fewest_inside = min(self._fewest_inside, len(inside))
+        if apart:
+            self._fewest_inside = min(self._fewest_inside, len(inside))
 
     @property
     def spent(self) -> bool:
