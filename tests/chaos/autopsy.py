@@ -12,11 +12,11 @@ from tests.chaos.subject import Stage
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows with results, how many were in flight, and how often rows with results began."""
+    """The rows with results, how many were in flight, and how often rows began once more."""
 
     answered: Set[int]
     in_flight: int
-    attempts: int
+    again: int
 
 
 def examine(job: Path, folder: Path) -> Found:
@@ -36,8 +36,9 @@ def examine(job: Path, folder: Path) -> Found:
             return Found(frozenset(), 0, 0)
         answered = frozenset(row for (row,) in sql.execute("SELECT row FROM results"))
         started = sql.execute("SELECT count(*) FROM attempts WHERE running_in IS NOT NULL")
-        attempts = sql.execute("SELECT total(attempts) FROM results")
-        return Found(answered, started.fetchone()[0], int(attempts.fetchone()[0]))
+        # A row that got the answer of another has begun no time.
+        again = sql.execute("SELECT total(max(attempts - 1, 0)) FROM results")
+        return Found(answered, started.fetchone()[0], int(again.fetchone()[0]))
 
 
 def share_done(job: Path, stage: Stage, rows: int) -> float:

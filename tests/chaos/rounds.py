@@ -111,8 +111,9 @@ class Round:
         assert len(found.answered) == self.subject.rows
         assert not found.in_flight
         if self.lost is not None:
-            again = found.attempts - self.subject.rows
-            assert again <= self.lost, f"{again} rows ran again, {self.lost} were in flight"
+            assert found.again <= self.lost, (
+                f"{found.again} rows ran again, {self.lost} were in flight"
+            )
         partial = list(self.job.parent.glob("*.partial-*"))
         assert not partial, f"half-written outputs left: {partial}"
         self.nobody_left()
