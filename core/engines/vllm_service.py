@@ -55,6 +55,7 @@ class Service:
         self._served_model_name = served_model_name
         self._engine = vllm_compat.start_engine(args, observe=self._observe)
         self._handlers = await vllm_compat.open_endpoints(self._engine, args)
+        vllm_compat.read_environment_once()
         _admit_in_order(self._engine)
         capacity = vllm_compat.capacity(self._engine)
         self._kv_tokens = capacity.kv_tokens
