@@ -6,8 +6,8 @@ Planned are requests like the paper's traces as token ids: prefix tree, densitie
 schedule of the policy `paper`, without a sample and without simulated runs. Beside it the same
 prompts go into a plain radix tree, node by node, as serving engines keep their prefix cache. Each
 size is a process of its own; its memory is the most it held while it planned, prompts included.
-Beyond 400,000 requests prompts are shorter, so that no size has more than 200 million tokens. Time
-is that of the processor, of which one core is used, so that other work does not count.
+Beyond 400,000 requests prompts are shorter, for some 200 million tokens in all. Time is that of the
+processor, of which one core is used, so that other work does not count.
 """
 
 import argparse
@@ -163,8 +163,8 @@ def _report(lines: Sequence[str], seed: int) -> str:
         "keep their prefix cache: edges compared by numpy, split where prompts part. Both find the "
         "same number of distinct prefix tokens.\n\n"
         f"*One core of a machine with two, seconds of the processor; seed {seed}; each figure is a "
-        "process of its own. Beyond 400,000 requests prompts are shorter, so that no size has more "
-        "than 200 million tokens. Memory is the most that the process held, and before it what it "
+        "process of its own. Beyond 400,000 requests prompts are shorter, for some 200 million "
+        "tokens in all. Memory is the most that the process held, and before it what it "
         "held with the prompts alone.*\n\n" + "\n".join(lines) + "\n"
     )
 
