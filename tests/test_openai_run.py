@@ -182,7 +182,8 @@ def test_the_run_remembers_which_server_it_was(source: Path, tiny_tokenizer_dir:
     job.close()
 
     assert engine == "openai"
-    assert json.loads(settings) == {"base-url": server.url, "served-model-name": MODEL}
+    expected = {"base-url": server.url, "served-model-name": MODEL, "pacing": "none"}
+    assert json.loads(settings) == expected
 
 
 def test_a_sample_that_is_cut_off_is_dropped_at_the_server_too(
