@@ -10,9 +10,10 @@ pace of prefill and the reserve allow. No side waits for the other.
 
     overlapped engine    pace X = max(lambda·t_m, W)·C/F tokens a step, lambda = remaining compute
                          seconds / remaining memory seconds
-    sequential engine    X = max(R/1.5S, W·C/F) while the memory side lives, of R tokens left to
-                         compute and S steps that it still needs; all of the budget once it is done
-                         W not measured: X = max(R/1.5S, min(W·C/F, R/0.8S)), good for any W
+    sequential engine    X = W·C/F while the memory side lives: what goes beyond rides free no more
+                         than later, when it is done and all of the budget is used.
+                         W not measured: X = max(R/1.5S, min(W·C/F, R/0.8S)), good for any W; R
+                         tokens left to compute, S steps that the memory side still needs
     reserve              1.3·X/(u + d)·(d·u + d²/2) + 2X of the class at the left pointer
 
 An engine that keeps a step budget is told X; any other is paced by what enters (`kernels.gate`),
@@ -67,6 +68,7 @@ ESTIMATE_STEPS = 512
 RETRY_STEPS = 16
 UNPACED = 1 << 30
 LEFT, RIGHT = 0, 1
+LEAST_FREE = 16.0  # tokens riding free on a step that make a pace of their own
 
 LEAST_RESERVE, MOST_RESERVE = 0.03, 0.35  # of the memory
 FULL, SAFE = 0.99, 0.97
@@ -552,9 +554,9 @@ def _target(blend: Blend) -> float:
     if state.memory_steps < 1.0:
         return float(UNPACED)
     tokens, steps = state.remaining_tokens, state.memory_steps
-    if not speed.calibrated:
-        free = min(free, tokens / (0.8 * steps))
-    return max(tokens / (1.5 * steps), free)
+    if speed.calibrated and free >= LEAST_FREE:
+        return free
+    return max(tokens / (1.5 * steps), min(free, tokens / (0.8 * steps)))
 
 
 @compiled
