@@ -10,12 +10,13 @@ import argparse
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -62,7 +63,8 @@ COMMANDS: dict[Tool, tuple[str, ...]] = {
 class Left:
     """What one command has left behind when it ended, or 10 s after it was killed.
 
-    ``saved``: results in the output file or in the job.
+    ``in_output``: answers in the output file; ``in_errors``: lines that say an error, in whichever
+    file; ``saved``: answers on the disk in any form.
     """
 
     accident: Accident
@@ -122,8 +124,10 @@ class Trial:
             self._tool,
             again,
             code,
-            _count(self._output),
-            _count(self._output.with_suffix(".errors.jsonl")),
+            _answers(self._output),
+            _lines_of(self._output)
+            - _answers(self._output)
+            + _lines_of(self._output.with_suffix(".errors.jsonl")),
             self._saved(),
             len(left),
             seconds,
@@ -149,11 +153,13 @@ class Trial:
     def _saved(self) -> int:
         """Return how many results are on the disk, in whatever form."""
         if self._tool == "run-batch" or not self._job.exists():
-            return _count(self._output)
-        from blend.store.job import Job
-
-        with Job.open(self._job) as job:
-            return job.counts().answered
+            return _answers(self._output)
+        query = "SELECT count(*) FROM results WHERE status_code = 200"
+        try:
+            with closing(sqlite3.connect(f"file:{self._job}?mode=ro", uri=True)) as sql:
+                return int(sql.execute(query).fetchone()[0])
+        except sqlite3.OperationalError:  # it has just been made, and has no tables yet
+            return 0
 
     def _left_running(self) -> set[int]:
         deadline = time.monotonic() + LEFT_AFTER_S
@@ -188,8 +194,16 @@ def _lines(*, broken: bool) -> list[str]:
     return lines
 
 
-def _count(path: Path) -> int:
+def _lines_of(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+
+
+def _answers(path: Path) -> int:
+    """Return the lines of a result file that hold an answer."""
+    if not path.exists():
+        return 0
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return sum((line["response"] or {}).get("status_code") == 200 for line in lines)
 
 
 def report(found: Sequence[Left], measured_on: dict[str, object]) -> str:
@@ -197,15 +211,16 @@ def report(found: Sequence[Left], measured_on: dict[str, object]) -> str:
     versions = measured_on["versions"]
     assert isinstance(versions, dict)
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
-    header = ("accident", "command", "exit code", "lines in the output", "in the error file",
-              "results kept", "computed by a next run", "processes left after 10 s")  # fmt: skip
+    header = ("accident", "command", "exit code", "answers in the output", "error lines",
+              "answers kept", "computed by a next run", "processes left after 10 s")  # fmt: skip
     return (
         "# The same accidents, blend and run-batch\n\n"
         f"Written by `make accidents` on {measured_on['date']}; {named}. "
         f"{REQUESTS} chats of {OUTPUT_TOKENS} tokens each on a small model, two at a time; the bad "
         "line is a line more, without its last bracket. The engine's core and the command were "
         f"killed by SIGKILL after {WORKS_S:.0f} s of work. `again`: the same command once more, "
-        "undisturbed. Results kept: on the disk in any form, in the output file or in the job. "
+        "undisturbed. Answers kept: on the disk in any form, in the output file or in the job; "
+        "error lines: in whichever file. "
         "Processes that were left were then killed by this benchmark.\n\n"
         + table(header, (_cells(one) for one in found))
     )
@@ -225,8 +240,9 @@ def _cells(one: Left) -> tuple[str, ...]:
 
 
 def _to_do(one: Left) -> int:
-    """Return how many requests the same command would compute: run-batch goes by no output."""
-    return REQUESTS if one.tool == "run-batch" else REQUESTS - one.saved
+    """Return how many requests the same command would compute: run-batch begins anew."""
+    left = REQUESTS - one.saved
+    return REQUESTS if left and one.tool == "run-batch" else left
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -259,7 +275,7 @@ def _trials(trial: Trial) -> Iterator[Left]:
     """Yield what the accident left and, where that was not everything, what the next run made."""
     first = trial.run(again=False)
     yield first
-    if first.exit_code and first.accident != "bad line":
+    if first.saved < REQUESTS and first.accident != "bad line":
         yield trial.run(again=True)
 
 
