@@ -209,15 +209,14 @@ def test_reports_add_up_to_the_usage_of_the_requests(engine: VllmEngine) -> None
 
 
 def test_gauges_stay_within_the_capacity_and_end_at_zero(engine: VllmEngine) -> None:
-    """How many run at once depends on how fast they arrive; the bounds do not."""
+    """How many run or wait in a report depends on who is how fast; the bounds do not."""
     capacity = engine.capacity
     bodies = [(TEXT, text([n] * 40, max_tokens=60, n=2, ignore_eos=True)) for n in range(5, 55)]
     _, reports = run(engine, bodies, sequences=2)
 
-    assert 1 < max(report.running for report in reports) <= capacity.max_sequences
-    assert 16 < max(report.waiting for report in reports) <= 100
-    assert all(report.running + report.waiting <= 100 for report in reports)
-    assert 0 < max(report.kv_tokens for report in reports) <= capacity.kv_tokens
+    assert all(0 <= report.running <= capacity.max_sequences for report in reports)
+    assert all(0 <= report.running + report.waiting <= 100 for report in reports)
+    assert all(0 <= report.kv_tokens <= capacity.kv_tokens for report in reports)
     assert (reports[-1].running, reports[-1].waiting) == (0, 0)
     assert all(report.seconds >= 0 for report in reports)
 
