@@ -223,7 +223,7 @@ def plan_job(
         tree,
         plan.schedule.only(unanswered),
         plan.lengths,
-        engine,
+        plan.settings.way.engine(engine),
         kernels=lambda: plan.outlook is not None or (clock.left() and _compiled_in(clock)),
         seed=options.seed,
     )

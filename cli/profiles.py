@@ -8,8 +8,10 @@ and renamed, so that it is whole at any moment; one that cannot be read counts a
 import json
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,11 @@ def profiles_path() -> Path:
     """Return where the profiles lie."""
     if named := os.environ.get("BLEND_PROFILES"):
         return Path(named)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "blend" / "profiles.json"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    try:
+        return cache.expanduser() / "blend" / "profiles.json"
+    except RuntimeError:  # a user without a home, as in a container
+        return Path(tempfile.gettempdir()) / f"blend-profiles-{os.getuid()}.json"
 
 
 def profile_key(model: ModelShape, *, devices: int = 1) -> str:
@@ -70,7 +75,8 @@ def save_profile(key: str, profile: Profile) -> None:
         beside.replace(path)
     except OSError:
         # Only a convenience for later plans; the run it was measured in has its results.
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
 
 
 def _read() -> Mapping[str, Any]:

@@ -83,12 +83,19 @@ def run_rows(job: Job, schedule: Schedule, seat: Seat, context: RunContext) -> M
     """
     lives = _JobLives(job, schedule, seat, context)
     try:
-        supervise(lives, Suspects(job.deaths()), max_rebuilds=context.max_rebuilds)
+        suspects = Suspects(job.deaths(), others_wait=_others_wait(job, schedule))
+        supervise(lives, suspects, max_rebuilds=context.max_rebuilds)
     except DiskFullError as full:
         raise BlendError(
             full.message + lives.bytes_to_come(), hint=full.hint, exit_code=full.exit_code
         ) from full
     return lives.dropped
+
+
+def _others_wait(job: Job, schedule: Schedule) -> bool:
+    """Tell whether rows that run themselves are left beside those of *schedule*."""
+    pending = job.pending()
+    return int(pending[job.followers().others(len(pending))].sum()) > len(schedule)
 
 
 class _JobLives:

@@ -128,7 +128,7 @@ def run_watched(
         dropped = run_rows(job, schedule, session.seat, context)
     if options.name == "vllm":
         keep_profile(job, options)
-    if session.breaker.tripped:
+    if session.breaker.tripped and len(schedule.only(job.pending())):
         raise _given_up(job, session.breaker.failed)
     return Ran(progress, dropped)
 

@@ -61,6 +61,9 @@ def with_way(options: EngineOptions, plan: PlanRecord | None) -> EngineOptions:
         if not (name == STEP_TOKENS and _STEP_SIZES & given.keys())
     }
     pacing = options.pacing or way.pacing
+    if pacing != way.pacing:
+        # Without the gate that it is for, it would only cut prompts into small pieces.
+        chosen.pop(PREFILL_THRESHOLD, None)
     return replace(options, arguments=chosen | dict(given), pacing=pacing)
 
 

@@ -230,6 +230,13 @@ def test_a_run_whose_first_results_are_all_failures_stops_and_says_why(
     assert_every_row_has_one_result(job)
 
 
+def test_a_run_that_is_through_has_not_given_up(job: Path, use: Any) -> None:
+    use(Refusing)
+    assert main(["execute", str(job), *FEW, "--give-up-after", str(ROWS)]) == 3
+
+    assert_every_row_has_one_result(job)
+
+
 def test_failures_after_an_answer_never_stop_a_run(job: Path, use: Any) -> None:
     use(type("FirstAnswered", (Refusing,), {"answers": 1}))
     assert main(["execute", str(job), *FEW, "--give-up-after", "10"]) == 3

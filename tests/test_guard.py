@@ -8,7 +8,7 @@ import pytest
 from blend.core.planning.blending import blended_schedule
 from blend.core.planning.classes import find_classes
 from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
-from blend.core.planning.guard import candidates_of, choose, draw_lengths
+from blend.core.planning.guard import candidates_of, choose, draw_lengths, guarded_plan
 from blend.core.planning.hardware import hardware_preset, model_preset
 from blend.core.planning.outlook import Contender
 from blend.core.planning.profile import with_costs
@@ -16,7 +16,7 @@ from blend.core.planning.simulate import simulate
 from blend.core.planning.tree import Tree, build_tree
 from blend.core.planning.ways import PacingName, Reach
 from tests.prompt_sets import prompts_of
-from tests.test_blending import classes_of, mixed_job
+from tests.test_blending import classes_of, mixed_job, sampled
 
 # Compiling the kernels takes half a minute where that has not been done.
 pytestmark = pytest.mark.slow
@@ -84,6 +84,24 @@ def test_a_gpu_whose_steps_read_large_weights_is_paced(pacing: PacingName) -> No
 
     assert choice.way.pacing == pacing
     assert choice.schedule.policy == "blend"
+
+
+def test_a_plan_of_requests_with_several_answers_is_of_whole_requests() -> None:
+    prompts, lengths = mixed_job(600)
+    prompts = replace(prompts, sequences=np.full(len(prompts), 2, np.int32))
+    tree = build_tree(prompts)
+    engine = engine_model(hardware_preset("h200"), model_preset("llama-3-8b"))
+    plan = guarded_plan(
+        prompts,
+        tree,
+        engine,
+        observations=sampled(prompts, tree, lengths),
+        reach=Reach(("step-budget", "none"), started=True),
+    )
+
+    assert sorted(plan.schedule.order.tolist()) == list(range(600))
+    assert plan.schedule.blending is not None
+    assert len(plan.schedule.blending.classes.label) == 600
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -158,6 +158,25 @@ def test_a_file_of_profiles_that_cannot_be_read_counts_as_none(
     assert load_profile("a") == PROFILE
 
 
+def test_a_user_without_a_home_and_a_folder_that_cannot_be_made_are_borne_with(
+    monkeypatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("BLEND_PROFILES", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "expanduser", _no_home)
+    assert profiles_path().parent.is_dir()
+
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("BLEND_PROFILES", str(file / "profiles.json"))
+    save_profile("a", PROFILE)
+    assert load_profile("a") is None
+
+
+def _no_home(_path: Path) -> Path:
+    raise RuntimeError("Could not determine home directory.")
+
+
 def test_profiles_lie_in_the_cache_folder_unless_told(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.delenv("BLEND_PROFILES")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -76,6 +76,19 @@ class Ledger:
         return {row for row, result in self.results.items() if result != "answered"}
 
 
+def test_a_few_rows_of_a_job_are_not_blamed_for_an_engine_that_runs_nothing() -> None:
+    """With a limit on the rows to run, others of the job could show what the engine can."""
+    for rows in (1, 2):
+        ledger = Ledger(mortal(poison=range(rows)), rows=rows, slots=8)
+        with suppress(EngineDiedError):
+            supervise(ledger, Suspects({}, others_wait=True), max_rebuilds=3)
+        assert ledger.results == {}
+
+        ledger = Ledger(mortal(poison=range(rows)), rows=rows, slots=8)
+        supervise(ledger, Suspects({}), max_rebuilds=3)
+        assert ledger.failed() == set(range(rows))
+
+
 @pytest.mark.parametrize("slots", [1, 2, 3])
 def test_a_guilty_row_that_ran_apart_from_the_suspects_costs_no_patience_for_them(
     slots: int,

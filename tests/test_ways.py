@@ -81,6 +81,9 @@ def test_an_engine_starts_as_planned_unless_a_person_says_otherwise() -> None:
     assert own.arguments == {"long-prefill-token-threshold": "16"}
     assert own.pacing == "none"
 
+    # A threshold without its gate would only cut prompts into small pieces.
+    assert with_way(options(pacing="none"), plan(GATE)).arguments == {}
+
 
 def test_a_persons_size_of_steps_goes_before_the_plans_under_either_name() -> None:
     small = plan(Way(step_tokens=256))

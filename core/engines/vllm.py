@@ -319,11 +319,18 @@ def _host_command(pipe_number: int, scratch: Path) -> list[str]:
     return [sys.executable, "-P", "-m", module, str(pipe_number), str(scratch)]
 
 
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no name for it, as in a container
+        return str(os.getuid())
+
+
 def _environment(
     settings: EngineSettings, scratch: Path, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the host's environment; what the user has set stays."""
-    compiled = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
+    compiled = Path(tempfile.gettempdir()) / f"torchinductor_{_user()}"
     defaults = {
         "VLLM_NO_USAGE_STATS": "1",
         # Where torch keeps it by default, out of the scratch folder: it serves the next start too.

@@ -82,7 +82,8 @@ class Service:
         self._dropped = {row: 0 for row, (_, ticket) in inside.items() if not ticket.inside}
         for row, tokens in vllm_compat.tokens_so_far(self._engine):
             self._dropped[row] = self._dropped.get(row, 0) + tokens
-        for row in self._dropped:
+        # Of several answers to a request one may go on after the others have failed.
+        for row in self._dropped.keys() & inside.keys():
             inside[row][0].cancel()
         # Those whose answer is out of the engine, but not written yet, are let finish.
         await asyncio.gather(*(task for task, _ in inside.values()), return_exceptions=True)

@@ -596,7 +596,8 @@ def _learn(blend: Blend, row: int, tokens: float) -> None:
         learn(blend.beliefs, row, tokens, 1.0)
         return
     mean = tokens / n
-    longest = min(max(_age(blend, row), mean), tokens - n + 1.0)
+    # Fewer tokens than sequences: who counted did not count all of them.
+    longest = max(min(max(_age(blend, row), mean), tokens - n + 1.0), 1.0)
     learn(blend.beliefs, row, longest, 1.0)
     learn(blend.beliefs, row, max((tokens - longest) / (n - 1.0), 1.0), n - 1.0)
 

@@ -100,7 +100,11 @@ def guarded_plan(
         mode=engine.mode,
     )
     # The order is that of the plan; how boldly to admit is that of the candidate.
-    schedule = replace(plan.schedule, blending=choice.schedule.blending)
+    blending = choice.schedule.blending
+    if blending is not None and plan.schedule.blending is not None:
+        # The candidates are of single answers, the plan of whole requests.
+        blending = replace(blending, classes=plan.schedule.blending.classes)
+    schedule = replace(plan.schedule, blending=blending)
     settings = replace(plan.settings, way=choice.way, candidate=choice.name)
     return replace(plan, schedule=schedule, settings=settings, outlook=choice.outlook)
 
@@ -267,9 +271,11 @@ def choose(
             draws=outlook.draws,
             wanted=wanted,
         )
-        every = sorted((*outlook.candidates, *more.candidates), key=lambda one: one.seconds)
-        outlook = replace(outlook, candidates=tuple(every))
-        best = _best(contenders, outlook)
+        # Of fewer draws it would be compared on other lengths.
+        if more.draws == outlook.draws:
+            every = sorted((*outlook.candidates, *more.candidates), key=lambda one: one.seconds)
+            outlook = replace(outlook, candidates=tuple(every))
+            best = _best(contenders, outlook)
     return Choice(best.name, contenders[best.name].schedule, best.way, outlook)
 
 

@@ -4,8 +4,8 @@ A row is suspected when it was inside the engine at two deaths, and while others
 one. Suspects wait until all other rows have run. Then they run in groups, with nothing else inside;
 a group in which the engine dies again is halved, until a row dies alone, in an engine of its own.
 The invariant: a row is convicted only after it was alone inside an engine that died, and after an
-engine has answered another row since it came under suspicion, or when there is no other row to ask.
-So an engine that cannot run anything convicts nobody.
+engine has answered another row since it came under suspicion, or when the job has no other row to
+ask. So an engine that cannot run anything convicts nobody.
 
 With k guilty rows of n there are about 2 + k·(1 + log2 n) deaths.
 """
@@ -31,10 +31,15 @@ class Turn:
 
 
 class Suspects:
-    """The account of the rows that were inside at a death. ``deaths``: how many each has seen."""
+    """The account of the rows that were inside at a death.
 
-    def __init__(self, deaths: Mapping[int, int]):
+    ``deaths``: how many each has seen; ``others_wait``: whether the job has rows to run that are
+    not of this run.
+    """
+
+    def __init__(self, deaths: Mapping[int, int], *, others_wait: bool = False):
         self.deaths = dict(deaths)
+        self._others_wait = others_wait
         self._groups: deque[tuple[int, ...]] = deque()
         self._accused: list[int] = []
         # An engine has answered a row since the newest suspicion.
@@ -86,7 +91,7 @@ class Suspects:
             self._accused += inside
         else:
             self._split(suspects)
-        alone = int(unfinished.sum()) == len(self._accused)
+        alone = int(unfinished.sum()) == len(self._accused) and not self._others_wait
         return self._convict() if self._proof or alone else []
 
     def _split(self, rows: Collection[int]) -> None:

@@ -68,7 +68,6 @@ class TimedScanner:
         self._limit = limit
         prefill = schedule.uncached_tokens / capacity.step_tokens
         self._steps = _by_row(schedule, prefill + schedule.expected_tokens)
-        self._expected = _by_row(schedule, schedule.expected_tokens)
         self.passed_over = False
         self._last = StepReport((), 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
 
@@ -100,10 +99,8 @@ class TimedScanner:
         self._inner.observe(report)
 
     def _pass_over(self, rows: set[int]) -> None:
-        # To the other scanner they have ended as it expected; so it learns nothing from them.
-        ended = tuple(
-            Completion(row, 200, b"", completion_tokens=round(self._expected[row])) for row in rows
-        )
+        # To the other scanner they have ended without a token: from such rows it learns nothing.
+        ended = tuple(Completion(row, 200, b"") for row in rows)
         last = self._last
         gauges = (last.running, last.waiting, last.kv_tokens)
         self._inner.observe(StepReport(ended, *gauges, 0, 0, 0, 0, 0, 0.0))
