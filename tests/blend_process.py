@@ -63,6 +63,15 @@ class BlendProcess:
 
         assert wait_until(reached, timeout_s=WAIT_S), self.stderr
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Let the process do nothing meanwhile; its engine can only finish what it has."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
 

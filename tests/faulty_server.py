@@ -179,6 +179,8 @@ def serving(server: FaultyServer, *, port: int = 0) -> Iterator[FaultyServer]:
         started.set()
         await stopped.wait()
         await runner.cleanup()
+        # A transport that was closed is let go by the loop, a turn later.
+        await asyncio.sleep(0.01)
 
     thread = threading.Thread(target=lambda: asyncio.run(live()))
     thread.start()

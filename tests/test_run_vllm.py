@@ -203,13 +203,15 @@ def test_others_look_in_on_a_job_at_work_and_ctrl_c_drains_or_stops_it(
 
     with blend(["execute", job, *ENGINE], tmp_path / "1") as process:
         process.wait_for_results(job, 1)
-        capsys.readouterr()
-        assert main(["execute", str(job), "--resume"]) == 5
-        assert f"process {process.pid} on" in capsys.readouterr().err
-        assert main(["status", str(job)]) == main(["show", str(job), "schedule"]) == 0
-        assert main(["export", str(job), "-o", str(part)]) == 0
-        assert 0 < len(read_lines(part)) < GOOD
-        process.interrupt()
+        # However slow the looks are, it is not through before the interrupt.
+        with process.stopped():
+            capsys.readouterr()
+            assert main(["execute", str(job), "--resume"]) == 5
+            assert f"process {process.pid} on" in capsys.readouterr().err
+            assert main(["status", str(job)]) == main(["show", str(job), "schedule"]) == 0
+            assert main(["export", str(job), "-o", str(part)]) == 0
+            assert 0 < len(read_lines(part)) < GOOD
+            process.interrupt()
         assert process.exit_code() == 4
         assert f"blend execute {job} --resume" in process.stderr
     drained = finished(job)
