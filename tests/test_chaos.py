@@ -25,6 +25,7 @@ def here(_folder: Path, argv: Sequence[object]) -> int:
     return main([str(word) for word in argv])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accident", ["kill execute", "torn journal", "full disk in execute"])
 def test_a_job_survives(accident: str, subject: Subject, tmp_path: Path) -> None:
     SIM[accident](Round(subject, tmp_path / "round", name=accident, seed="1"))
