@@ -1,5 +1,6 @@
 """The compiled simulation runs a job exactly as the object loop does, step for step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,6 +82,15 @@ def run_compiled(case: Case, **options: int) -> Simulated:
     return simulate(tree, case.plan, output_tokens=case.outputs, engine=case.engine, **options)
 
 
+def assert_same_steps(found: Simulated, reports: Sequence[StepReport]) -> None:
+    assert found.steps == len(reports)
+    assert found.prefill_tokens == sum(report.prefill_tokens for report in reports)
+    assert found.decode_tokens == sum(report.decode_tokens for report in reports)
+    assert found.cached_tokens == sum(report.cached_tokens for report in reports)
+    assert found.preemptions == sum(report.preemptions for report in reports)
+    assert found.seconds == pytest.approx(sum(report.seconds for report in reports))
+
+
 @pytest.mark.parametrize("policy", ["fcfs", "paper", "blend"])
 @pytest.mark.parametrize("seed", range(40))
 def test_the_compiled_loop_takes_the_steps_of_the_object_loop(seed: int, policy: Policy) -> None:
@@ -88,12 +98,7 @@ def test_the_compiled_loop_takes_the_steps_of_the_object_loop(seed: int, policy:
     reports, finished_s = run_objects(case)
     found = run_compiled(case)
 
-    assert found.steps == len(reports)
-    assert found.prefill_tokens == sum(report.prefill_tokens for report in reports)
-    assert found.decode_tokens == sum(report.decode_tokens for report in reports)
-    assert found.cached_tokens == sum(report.cached_tokens for report in reports)
-    assert found.preemptions == sum(report.preemptions for report in reports)
-    assert found.seconds == pytest.approx(sum(report.seconds for report in reports))
+    assert_same_steps(found, reports)
     assert found.finished_s == pytest.approx(finished_s)
 
 
@@ -116,12 +121,7 @@ def test_both_loops_take_the_same_steps_however_the_engine_is_paced(
     reports, _ = run_objects(case)
     found = run_compiled(case)
 
-    assert found.steps == len(reports)
-    assert found.prefill_tokens == sum(report.prefill_tokens for report in reports)
-    assert found.decode_tokens == sum(report.decode_tokens for report in reports)
-    assert found.cached_tokens == sum(report.cached_tokens for report in reports)
-    assert found.preemptions == sum(report.preemptions for report in reports)
-    assert found.seconds == pytest.approx(sum(report.seconds for report in reports))
+    assert_same_steps(found, reports)
     assert not np.isnan(found.finished_s).any()
 
 
