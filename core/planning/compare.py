@@ -15,7 +15,7 @@ from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.guard import candidates_of, draw_lengths, redrawn
 from blend.core.planning.lengths import Observations
 from blend.core.planning.outlook import Contender, Outlook, look_ahead
-from blend.core.planning.plan import make_plan
+from blend.core.planning.plan import plan_on
 from blend.core.planning.tree import Ints, Tree
 from blend.core.prompts import Prompts
 from blend.core.schedule import POLICIES, Policy
@@ -82,15 +82,8 @@ def _contenders(
     found = {name: one for name, one in guarded.items() if one.schedule.policy in policies}
     for policy in policies:
         if policy not in guarded:
-            schedule = make_plan(
-                prompts,
-                policy=policy,
-                hardware=engine.hardware,
-                model=engine.model,
-                observations=observations,
-                tree=tree,
-                seed=seed,
-                mode=engine.mode,
-            ).schedule
-            found[policy] = Contender(schedule)
+            plan = plan_on(
+                engine, prompts, policy=policy, observations=observations, tree=tree, seed=seed
+            )
+            found[policy] = Contender(plan.schedule)
     return found

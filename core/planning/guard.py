@@ -17,7 +17,7 @@ from blend.core.planning.classes import LengthClasses, find_classes
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.lengths import Observations
 from blend.core.planning.outlook import Candidate, Contender, Outlook, look_ahead
-from blend.core.planning.plan import Plan, make_plan
+from blend.core.planning.plan import Plan, plan_on
 from blend.core.planning.simulate import simulate
 from blend.core.planning.tree import Ints, Tree, build_tree, tree_of, uncached_tokens
 from blend.core.planning.ways import (
@@ -89,15 +89,13 @@ def guarded_plan(
         seed=seed,
         wanted=wanted,
     )
-    plan = make_plan(
+    plan = plan_on(
+        engine,
         prompts,
         policy=choice.schedule.policy,
-        hardware=engine.hardware,
-        model=engine.model,
         observations=observations,
         tree=tree,
         seed=seed,
-        mode=engine.mode,
     )
     # The order is that of the plan; how boldly to admit is that of the candidate.
     blending = choice.schedule.blending
@@ -123,15 +121,13 @@ def outlook_of(
     each = _by_sequence(prompts, tree, observations)
     schedule, settings = plan.schedule, plan.settings
     if len(each.prompts) > len(prompts):
-        schedule = make_plan(
+        schedule = plan_on(
+            engine,
             each.prompts,
             policy=settings.policy,
-            hardware=engine.hardware,
-            model=engine.model,
             observations=each.observations,
             tree=each.tree,
             seed=settings.seed,
-            mode=engine.mode,
         ).schedule
     contenders = {
         schedule.policy: Contender(schedule, settings.way),

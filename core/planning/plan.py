@@ -13,6 +13,7 @@ from blend.core.planning.blending import blended_order, blending_of, memory_firs
 from blend.core.planning.classes import Blending, LengthClasses, Mode, find_classes
 from blend.core.planning.cost import read_token_steps, weights_s
 from blend.core.planning.demand import Demand, demand_of
+from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.hardware import Hardware, ModelShape, kv_capacity_tokens
 from blend.core.planning.lengths import OBSERVED, Lengths, Observations, estimate
 from blend.core.planning.merge import merged_density
@@ -113,6 +114,28 @@ class _Order:
     density: Floats
     split: Split | None = None
     border: int | None = None
+
+
+def plan_on(
+    engine: EngineModel,
+    prompts: Prompts,
+    *,
+    policy: Policy,
+    observations: Observations | None,
+    tree: Tree,
+    seed: int,
+) -> Plan:
+    """Return the plan of *policy* for all *prompts*, on the device and in the mode of *engine*."""
+    return make_plan(
+        prompts,
+        policy=policy,
+        hardware=engine.hardware,
+        model=engine.model,
+        observations=observations,
+        tree=tree,
+        seed=seed,
+        mode=engine.mode,
+    )
 
 
 def make_plan(
