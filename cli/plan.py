@@ -17,7 +17,7 @@ from blend.cli.job_plan import plan_of
 from blend.cli.job_run import plan_advice
 from blend.cli.machine import this_hardware
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
-from blend.cli.profiles import best_profile, costs_in_words
+from blend.cli.profiles import best_profile, measured_line
 from blend.cli.session import Session, opened_session, run_watched
 from blend.cli.ways import reach_of, way_in_words
 from blend.core.command_line import command_line
@@ -167,7 +167,7 @@ def _costs(job: Job, options: EngineOptions, settings: PlanOptions) -> StepCosts
     found = best_profile(job, options, settings.engine()) if settings.measured else None
     if found is None:
         return None
-    err.print(f"steps as measured in {counted(found.steps)}: {costs_in_words(found.costs)}")
+    err.print(measured_line(found))
     return found.costs
 
 

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from blend.cli.console import counted
 from blend.cli.job_model import shape_of
 from blend.cli.machine import gpu_name, this_hardware
 from blend.cli.options import EngineOptions, whole_number
@@ -119,7 +120,13 @@ def devices_of(options: EngineOptions) -> int:
     return whole_number(options.arguments, "tensor-parallel-size", 1)
 
 
-def costs_in_words(costs: StepCosts) -> str:
+def measured_line(profile: Profile) -> str:
+    """Return what steps were measured to cost, and in how many."""
+    costs = _costs_in_words(profile.costs)
+    return f"steps as measured in {counted(profile.steps)} of them: {costs}"
+
+
+def _costs_in_words(costs: StepCosts) -> str:
     """Return what a step costs, for a person."""
     free = costs.weights_s / costs.token_s if costs.token_s else 0.0
     riding = f", the first {free:,.0f} tokens free" if free >= 1.0 else ""

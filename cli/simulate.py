@@ -11,7 +11,7 @@ from blend.cli.console import counted, err, inert, out, percent, print_json, sig
 from blend.cli.job_model import shape_of
 from blend.cli.machine import this_hardware
 from blend.cli.options import MAX_SEED, JobArgument, JsonOption
-from blend.cli.profiles import costs_in_words, load_profile, profile_key
+from blend.cli.profiles import load_profile, measured_line, profile_key
 from blend.cli.views.outlook import policies_table, unit_of
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
@@ -118,7 +118,7 @@ def _as_measured(
                 hint="`blend execute` measures as it runs; or name a device with `--hardware`",
             )
         return engine
-    err.print(f"steps as measured in {counted(profile.steps)}: {costs_in_words(profile.costs)}")
+    err.print(measured_line(profile))
     return with_costs(engine, profile.costs)
 
 
