@@ -68,6 +68,12 @@ COMMANDS = {
         "Looking in",
         "Predict how long the job would take on a device under each policy; runs nothing.",
     ),
+    "calibrate": Command(
+        "blend.cli.calibrate",
+        "calibrate_command",
+        "This machine",
+        "Measure what this machine can do, for plans and simulations, or learn it from a job.",
+    ),
     "show": Command(
         "blend.cli.show",
         "show_command",
