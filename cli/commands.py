@@ -74,6 +74,12 @@ COMMANDS = {
         "This machine",
         "Measure what this machine can do, for plans and simulations, or learn it from a job.",
     ),
+    "doctor": Command(
+        "blend.cli.doctor",
+        "doctor_command",
+        "This machine",
+        "Say whether this machine can run jobs, and a job can go on, and what helps if not.",
+    ),
     "show": Command(
         "blend.cli.show",
         "show_command",

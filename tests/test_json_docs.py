@@ -30,6 +30,7 @@ COMMANDS = {
     "ingest": ["ingest", "INPUT", "--job", "NEW", "--model", "MODEL"],
     "retry": ["retry", "JOB", "--failed", "--dry-run"],
     "calibrate": ["calibrate", "RAN"],
+    "doctor": ["doctor", "JOB"],
 }
 
 
