@@ -89,6 +89,7 @@ def execute_command(
     """Run every request that has no result yet, in the order of the plan."""
     with Job.open(job_path) as job, job.lock("execute"):
         schedule = fitting_schedule(job)
+        job.hand_on_results()
         if job.pending().any():
             if job.executed() and not resume:
                 raise BlendError(
