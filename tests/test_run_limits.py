@@ -1,6 +1,8 @@
 """A run keeps to the rows and the time that it is given, and leaves the rest to the next."""
 
 import shutil
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,39 @@ def test_what_is_no_duration_is_refused_with_a_remedy(text: str) -> None:
 NOW = datetime(2030, 1, 31, 22, 15, 30, tzinfo=timezone(timedelta(hours=1)))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def central_europe() -> Iterator[None]:
+    """Clocks are set forward on 31 March 2030, at 2:00, and back on 27 October, at 3:00."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("now", "deadline", "hours"),
+    [
+        ("2030-03-30T22:00+01:00", "07:00", 8),
+        ("2030-03-30T22:00+01:00", "2030-03-31T07:00", 8),
+        ("2030-03-30T22:00+01:00", "21:59:59", 23 - 1 / 3600),
+        ("2030-03-31T01:30+01:00", "02:30", 1),
+        ("2030-10-26T22:00+02:00", "07:00", 10),
+        ("2030-10-26T22:00+02:00", "2030-10-27T07:00", 10),
+        ("2030-10-27T02:10+02:00", "02:30", 1 / 3),
+        ("2030-10-27T02:40+02:00", "02:30", 5 / 6),
+        ("2030-10-27T02:40+01:00", "02:30", 24 - 1 / 6),
+        ("2030-06-01T22:00+02:00", "2030-12-01T22:00", 183 * 24 + 1),
+    ],
+)
+def test_a_deadline_is_right_on_nights_when_clocks_change(
+    now: str, deadline: str, hours: float
+) -> None:
+    left_s = seconds_until(deadline, now=datetime.fromisoformat(now))
+
+    assert left_s == pytest.approx(3600 * hours)
+
+
 @pytest.mark.parametrize(
     ("text", "hours"),
     [
@@ -168,7 +203,9 @@ def test_a_deadline_is_a_time_of_day_or_a_date(text: str, hours: float) -> None:
     assert seconds_until(text, now=NOW) == pytest.approx(3600 * hours)
 
 
-@pytest.mark.parametrize("text", ["", "25:00", "7:60", "tomorrow", "2030-01-31T22:15:30"])
+@pytest.mark.parametrize(
+    "text", ["", "25:00", "7:60", "tomorrow", "2030-01-31T22:15:30", "0001-01-01"]
+)
 def test_no_time_and_a_time_that_is_past_are_refused(text: str) -> None:
     with pytest.raises(BlendError, match="--deadline"):
         seconds_until(text, now=NOW)
