@@ -92,6 +92,20 @@ def test_a_run_ends_when_its_time_is_over_and_gives_back_what_runs(
     assert main(["execute", str(job), *SIM, "--resume"]) == 0
 
 
+def test_a_run_whose_last_row_ends_with_its_time_has_finished(
+    job: Path, total_s: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last step goes beyond the time, and there is nothing left to cut off."""
+    assert main(["execute", str(job), *SIM, "--max-time", f"{total_s * (1 - 1e-6):.12f}s"]) == 0
+    said = capsys.readouterr().err
+    with Job.open(job) as opened:
+        (run,) = opened.runs()
+
+    assert run.outcome == "finished"
+    assert f"all {ROWS} requests have results" in said
+    assert "time is up" not in said
+
+
 def test_time_enough_changes_nothing(job: Path, total_s: float) -> None:
     assert main(["execute", str(job), *SIM, "--max-time", "1h", "--deadline", "2199-01-01"]) == 0
     assert engine_seconds(job) == [total_s]
@@ -115,6 +129,14 @@ def test_a_deadline_finishes_more_rows_than_the_same_time_in_plan_order(
     assert answered_by(job, RunLimits(seconds=bound_s, most_rows=True)) > answered_by(
         plain, RunLimits(seconds=bound_s)
     )
+
+
+def test_with_nothing_to_run_no_time_is_too_little(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["execute", str(job), *SIM]) == 0
+    assert answered_by(job, RunLimits(seconds=-1.0)) == ROWS
+    assert "time was up" not in capsys.readouterr().err
 
 
 def test_no_time_at_all_begins_nothing(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
