@@ -35,7 +35,8 @@ class Host:
     def engine(self, *, stall_s: float) -> VllmEngine:
         theirs: Connection = self._theirs
         log = EngineLog.after(self._folder / "log")
-        engine = VllmEngine(self.process, theirs, log, self._folder / "scratch", stall_s=stall_s)
+        scratch = self._folder / "scratch"
+        engine = VllmEngine(self.process, theirs, log, scratch, stall_s=stall_s)
         self.pipe.send(Ready(Capacity(1000, 8, 100, 100, 16), "0"))
         engine.wait_ready()
         return engine
@@ -134,3 +135,24 @@ def test_a_dead_host_is_said_at_once(host: Host) -> None:
     host.pipe.close()
 
     assert "its process is gone" in step_until_dead(engine)
+
+
+def test_an_engine_that_reads_nothing_is_given_work_and_then_killed(host: Host) -> None:
+    """What is sent is more than a pipe takes."""
+    engine = host.engine(stall_s=0.2)
+    for row in range(8):
+        engine.submit(request(row, TEXT, text("x" * 1_000_000)))
+
+    assert "hangs" in step_until_dead(engine)
+    assert host.process.poll() is not None
+
+
+def test_an_engine_that_reads_nothing_can_be_closed(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_engine, "_LEAVE_S", 0.1)
+    engine = host.engine(stall_s=FOREVER_S)
+    engine.submit(request(0, TEXT, text("x" * 1_000_000)))
+    engine.close()
+
+    assert host.process.poll() is not None

@@ -27,6 +27,7 @@ from blend.core.engines import (
     silence,
     total,
 )
+from blend.core.engines.outbox import Outbox
 from blend.core.engines.scratch import end_processes, make_scratch
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import (
@@ -88,6 +89,8 @@ class VllmEngine:
     ):
         self._host = host
         self._pipe = pipe
+        # That nobody reads is noticed by the silence, for which the stall limit is.
+        self._outbox = Outbox(pipe, on_broken=lambda: None)
         self._log = log
         self._scratch = scratch
         self._pace = SharedPace.create(scratch / PACE_FILE)
@@ -104,23 +107,26 @@ class VllmEngine:
     def start(cls, settings: EngineSettings) -> "VllmEngine":
         """Start the engine's process and return without waiting for it."""
         settings.log_path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = make_scratch()
         log = EngineLog.after(settings.log_path)
         ours, theirs = Pipe()
-        with settings.log_path.open("ab") as output:
-            host = subprocess.Popen(
-                _host_command(theirs.fileno(), scratch),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=_environment(settings, scratch, os.environ),
-                pass_fds=[theirs.fileno()],
-                # The host leads a process group, to be killed as one, out of Ctrl-C's reach.
-                start_new_session=True,
-            )
-        theirs.close()
+        with contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
+            scratch = make_scratch()
+            undo.callback(shutil.rmtree, scratch, ignore_errors=True)
+            with theirs, settings.log_path.open("ab") as output:
+                host = subprocess.Popen(
+                    _host_command(theirs.fileno(), scratch),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=_environment(settings, scratch, os.environ),
+                    pass_fds=[theirs.fileno()],
+                    # The host leads a process group, to be killed as one, out of Ctrl-C's reach.
+                    start_new_session=True,
+                )
+            undo.pop_all()
         engine = cls(host, ours, log, scratch, stall_s=settings.stall_s)
-        engine._send(
+        engine._outbox.put(
             Start(
                 settings.model,
                 settings.served_model_name,
@@ -162,7 +168,7 @@ class VllmEngine:
             self._moved_s = time.monotonic()
         self._inside += 1
         self._submitted += request.sequences
-        self._send(Work(request.row, request.endpoint, request.body, request.sequences))
+        self._outbox.put(Work(request.row, request.endpoint, request.body, request.sequences))
 
     def pace(self, prefill_tokens: int | None) -> None:
         """Compute at most so many prompt tokens a step, if the capacity names that pacing."""
@@ -190,7 +196,7 @@ class VllmEngine:
     def abort(self) -> Aborted:
         """Drop every request inside and say what came of them; the engine can be used on."""
         self._running()
-        self._send(Abort())
+        self._outbox.put(Abort())
         moved = []
         while isinstance(message := self._message_in_time(), Moved):
             moved.append(message)
@@ -204,10 +210,9 @@ class VllmEngine:
 
     def close(self) -> None:
         """Stop the engine and every process of it; requests in flight are dropped."""
-        with contextlib.suppress(OSError):
-            self._pipe.send(Close())
+        self._outbox.put(Close())
         self._end()
-        self._pipe.close()
+        self._outbox.close()
 
     def _running(self) -> Ready:
         self.wait_ready()
@@ -271,12 +276,6 @@ class VllmEngine:
         try:
             return self._pipe.recv()
         except (EOFError, OSError) as error:
-            raise self._died("its process is gone") from error
-
-    def _send(self, message: Start | Work | Abort) -> None:
-        try:
-            self._pipe.send(message)
-        except OSError as error:
             raise self._died("its process is gone") from error
 
     def _died(self, reason: str) -> EngineDiedError:
