@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from blend.core.completion import Completion
 from blend.core.engines import Capacity, EngineDiedError, StepReport, silence
 from blend.core.engines import vllm as vllm_engine
-from blend.core.engines.vllm import VllmEngine
+from blend.core.engines.vllm import MOST_FOLDED, VllmEngine
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import Moved, Ready
 from tests.tiny_engine import TEXT, living, request, text, wait_until
@@ -156,3 +157,21 @@ def test_an_engine_that_reads_nothing_can_be_closed(
     engine.close()
 
     assert host.process.poll() is not None
+
+
+def test_a_step_ends_however_much_the_engine_says(host: Host) -> None:
+    """Each report is counted once, and none is left out."""
+    engine = host.engine(stall_s=FOREVER_S)
+    for row in range(2):
+        give_work(engine, row)
+    talk = threading.Thread(
+        target=lambda: [host.say(moved(prefill_tokens=1)) for _ in range(2 * MOST_FOLDED + 9)]
+    )
+    talk.start()
+    steps = []
+    while sum(steps) < 2 * MOST_FOLDED + 9:
+        steps.append(engine.step().steps)
+    talk.join()
+
+    assert max(steps) <= MOST_FOLDED
+    engine.close()

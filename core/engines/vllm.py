@@ -48,6 +48,8 @@ from blend.core.request import Request
 SILENT_S = 1.0
 """After so long without a word of the engine, a step reports that there was none."""
 PACE_FILE = "pace"
+MOST_FOLDED = 256
+"""Reports that a step sums up at most: one that fell behind must not wait for the last."""
 
 _LEAVE_S = 2.0
 _GROUP_LEAVE_S = 0.5
@@ -234,12 +236,12 @@ class VllmEngine:
         )
 
     def _arrived(self) -> list[Moved]:
-        """Return what has come within a second."""
+        """Return what has come within a second, but no more than a step can sum up."""
         if not self._pipe.poll(SILENT_S):
             return []
         moved = [self._receive()]
         try:
-            while self._pipe.poll():
+            while len(moved) < MOST_FOLDED and self._pipe.poll():
                 moved.append(self._receive())
         except EngineDiedError as death:
             # The answers that came before it count; the next step says it.
