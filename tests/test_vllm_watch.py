@@ -15,10 +15,11 @@ import pytest
 from blend.core.completion import Completion
 from blend.core.engines import Capacity, EngineDiedError, StepReport, silence
 from blend.core.engines import vllm as vllm_engine
-from blend.core.engines.vllm import MOST_FOLDED, VllmEngine
+from blend.core.engines.vllm import MOST_FOLDED, PACE_FILE, VllmEngine
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import Moved, Ready
-from tests.tiny_engine import TEXT, living, request, text, wait_until
+from blend.core.engines.vllm_pace import SharedPace
+from tests.tiny_engine import TEXT, living, request, settings, text, wait_until
 
 FOREVER_S = 1000.0
 
@@ -37,7 +38,8 @@ class Host:
         theirs: Connection = self._theirs
         log = EngineLog.after(self._folder / "log")
         scratch = self._folder / "scratch"
-        engine = VllmEngine(self.process, theirs, log, scratch, stall_s=stall_s)
+        pace = SharedPace.create(scratch / PACE_FILE)
+        engine = VllmEngine(self.process, theirs, log, scratch, pace, stall_s=stall_s)
         self.pipe.send(Ready(Capacity(1000, 8, 100, 100, 16), "0"))
         engine.wait_ready()
         return engine
@@ -175,3 +177,42 @@ def test_a_step_ends_however_much_the_engine_says(host: Host) -> None:
 
     assert max(steps) <= MOST_FOLDED
     engine.close()
+
+
+def test_what_an_engine_has_mapped_is_let_go_with_it(host: Host, tmp_path: Path) -> None:
+    def mapped() -> bool:
+        return str(tmp_path / "scratch") in Path("/proc/self/maps").read_text()
+
+    engine = host.engine(stall_s=FOREVER_S)
+    assert mapped()
+    engine.close()
+    engine.close()
+
+    assert not mapped()
+
+
+def test_an_engine_that_cannot_be_started_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "absent"))
+    with pytest.raises(FileNotFoundError):
+        VllmEngine.start(settings(tmp_path, tmp_path / "logs" / "engine.log"))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
+def test_the_pace_is_there_when_the_engine_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nwc -c < "$BLEND_PACE"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    engine = VllmEngine.start(settings(tmp_path, tmp_path / "engine.log"))
+    with pytest.raises(EngineDiedError):
+        engine.wait_ready()
+    engine.close()
+
+    assert (tmp_path / "engine.log").read_text().strip() == "16"

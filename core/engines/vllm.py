@@ -86,6 +86,7 @@ class VllmEngine:
         pipe: Connection,
         log: EngineLog,
         scratch: Path,
+        pace: SharedPace,
         *,
         stall_s: float,
     ):
@@ -95,7 +96,7 @@ class VllmEngine:
         self._outbox = Outbox(pipe, on_broken=lambda: None)
         self._log = log
         self._scratch = scratch
-        self._pace = SharedPace.create(scratch / PACE_FILE)
+        self._pace = pace
         self._ready: Ready | None = None
         self._stall_s = stall_s
         self._submitted = 0
@@ -115,6 +116,8 @@ class VllmEngine:
             undo.callback(ours.close)
             scratch = make_scratch()
             undo.callback(shutil.rmtree, scratch, ignore_errors=True)
+            pace = SharedPace.create(scratch / PACE_FILE)
+            undo.callback(pace.close)
             with theirs, settings.log_path.open("ab") as output:
                 host = subprocess.Popen(
                     _host_command(theirs.fileno(), scratch),
@@ -127,7 +130,7 @@ class VllmEngine:
                     start_new_session=True,
                 )
             undo.pop_all()
-        engine = cls(host, ours, log, scratch, stall_s=settings.stall_s)
+        engine = cls(host, ours, log, scratch, pace, stall_s=settings.stall_s)
         engine._outbox.put(
             Start(
                 settings.model,
@@ -215,6 +218,7 @@ class VllmEngine:
         self._outbox.put(Close())
         self._end()
         self._outbox.close()
+        self._pace.close()
 
     def _running(self) -> Ready:
         self.wait_ready()
