@@ -37,7 +37,7 @@ def calibrate_command(
     job: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[JOB]", help="Learn from what the runs of this job have measured here."
+            metavar="JOB", help="Learn from what the runs of this job have measured here."
         ),
     ] = None,
     model: Annotated[

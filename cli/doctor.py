@@ -23,7 +23,7 @@ _MARKS: dict[State, str] = {
 
 def doctor_command(
     job: Annotated[
-        Path | None, typer.Argument(metavar="[JOB]", help="Look at this job, too.")
+        Path | None, typer.Argument(metavar="JOB", help="Look at this job, too.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

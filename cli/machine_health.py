@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -138,8 +139,10 @@ def hub_cache() -> Path:
         return Path(named)
     if home := os.environ.get("HF_HOME"):
         return Path(home) / "hub"
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "huggingface" / "hub"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    with suppress(RuntimeError):  # a user without a home, as in a container
+        cache = cache.expanduser()
+    return cache / "huggingface" / "hub"
 
 
 def _model_cache() -> Iterator[Check]:
