@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from blend.cli.console import counted, err, inert
+from blend.cli.console import counted, err, warn
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -46,7 +46,7 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
     if options.name == "vllm":
         end_left_behind()
         if words := untested(installed_version()):
-            err.print(f"[bold yellow]warning:[/] {inert(words)}")
+            warn(words)
     seat = Seat(partial(_start, job, options))
     try:
         if options.name == "vllm":

@@ -14,14 +14,14 @@ _ENGINE = (
     "engine-arg seed max-rebuilds give-up-after stall-timeout"
 )
 _NAMES = {
-    "run": f"input output model job errors overwrite {_PLAN} {_LIMITS} {_ENGINE}",
+    "run": f"input output model job errors overwrite {_PLAN} {_LIMITS} {_ENGINE} {_DISPLAY}",
     "check": "strict max-line-bytes json",
     "ingest": (
         "job model revision max-model-len chat-template trust-remote-code on-duplicate strict "
-        "strict-model max-line-bytes json"
+        f"strict-model max-line-bytes json {_DISPLAY}"
     ),
-    "plan": f"{_PLAN} {_ENGINE}",
-    "execute": f"resume {_LIMITS} {_ENGINE}",
+    "plan": f"{_PLAN} {_ENGINE} {_DISPLAY}",
+    "execute": f"resume {_LIMITS} {_ENGINE} {_DISPLAY}",
     "export": "output errors overwrite",
     "retry": "failed truncated reason max-tokens dry-run json",
     "simulate": (

@@ -11,6 +11,7 @@ import typer
 
 from blend.cli.api import PlanOptions, find_followers, observations_of, plan_job, sample_schedule
 from blend.cli.console import counted, duration, err, inert, percent, significant
+from blend.cli.display import ProgressStyle, display_options
 from blend.cli.engine import SIM_HARDWARE
 from blend.cli.job_model import require_rows, shape_of
 from blend.cli.job_plan import plan_of
@@ -199,12 +200,22 @@ def _print_candidates(plan: Plan) -> None:
         err.print(f"simulated: {compared}; at best {duration(plan.outlook.bound_s)}")
 
 
-@takes(choices=plan_choices, options=engine_options)
-def plan_command(job_path: JobArgument, *, choices: PlanChoices, options: EngineOptions) -> None:
+@takes(choices=plan_choices, options=engine_options, progress=display_options)
+def plan_command(
+    job_path: JobArgument,
+    *,
+    choices: PlanChoices,
+    options: EngineOptions,
+    progress: ProgressStyle,
+) -> None:
     """Run a small sample to learn output lengths, then put all requests in order."""
     with Job.open(job_path) as job, job.lock("plan"):
         settings = plan_options(job, options, choices)
-        opened = opened_session(job, options) if settings.sample_rate else nullcontext(None)
+        opened = (
+            opened_session(job, options, progress=progress)
+            if settings.sample_rate
+            else nullcontext(None)
+        )
         with opened as session:
             plan = sample_and_plan(job, session, settings, options)
     if plan is None:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from blend.cli.console import counted, err, inert
+from blend.cli.console import counted, err, inert, warn
 from blend.core.input.draft import Note, Reason, Rejection
 from blend.core.utf8 import as_utf8
 
@@ -80,4 +80,4 @@ def print_notes(notes: Counter[Note]) -> None:
     """Warn on stderr of what was done to accepted lines, with counts."""
     for note, count in notes.items():
         lines = "1 line" if count == 1 else counted(count, "lines")
-        err.print(f"[bold yellow]warning:[/] {lines} {inert(_NOTE_WORDS[note])}")
+        warn(f"{lines} {_NOTE_WORDS[note]}")
