@@ -71,6 +71,11 @@ def warn(message: str) -> None:
         err.print(f"[bold yellow]warning:[/] {inert(message)}")
 
 
+def end_of(text: str, width: int) -> str:
+    """Return the last *width* characters of *text*, an ellipsis first where it was cut."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+
+
 def print_error(message: str, hint: str | None) -> None:
     """Say what went wrong on stderr, and what helps."""
     # A message of ours may have lines; a line break inside user text was never in it.

@@ -19,7 +19,7 @@ from blend.cli.options import EngineOptions, PacingName, whole_number
 from blend.cli.server import open_server
 from blend.core.engines import Capacity, Engine
 from blend.core.engines.scratch import clear_left_behind
-from blend.core.engines.vllm_version import installed_version, untested
+from blend.core.engines.vllm_version import installed_version, is_installed, untested
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.hardware import ModelShape, hardware_preset, kv_capacity_tokens
@@ -44,6 +44,11 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
     _refuse_mixture(job, options)
     _refuse_other_context(job, options.arguments)
     if options.name == "vllm":
+        if not is_installed():
+            raise BlendError(
+                "vLLM is not installed",
+                hint="`pip install 'blend-batch[gpu]'`; a server is used by `--engine openai`",
+            )
         end_left_behind()
         if words := untested(installed_version()):
             warn(words)

@@ -34,7 +34,7 @@ from blend.cli.job_model import (
 )
 from blend.cli.options import JsonOption, MaxModelLen, takes
 from blend.cli.reading import reading_progress
-from blend.cli.rejections import RejectionTally, print_notes
+from blend.cli.rejections import RejectionTally, lines_of, print_notes
 from blend.cli.sharing import opened_sketch, save_sketch
 from blend.cli.survey import Survey, SurveyRules, survey
 from blend.core.command_line import command_line
@@ -129,9 +129,16 @@ def _look(files: Sequence[InputFile], options: IngestOptions, model: ModelOption
     _print_models(found, model)
     if not found.accepted:
         names = ", ".join(file.name for file in files)
-        why = f": {len(found.rejected):,} lines rejected" if found.rejected else ""
+        rejected = len(found.rejected)
+        why = f": {lines_of(rejected)} rejected" if rejected else ""
         code = SOME_FAILED if found.rejected else USAGE
-        raise BlendError(f"no request to ingest in {names}{why}", exit_code=code)
+        raise BlendError(
+            f"no request to ingest in {names}{why}",
+            hint="mend the lines listed above; `blend check` looks at them without a model"
+            if found.rejected
+            else 'a request is a line of JSON, such as {"prompt": "Why is the sky blue?"}',
+            exit_code=code,
+        )
 
 
 def _print_models(found: Survey, model: ModelOptions) -> None:

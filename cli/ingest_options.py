@@ -21,7 +21,9 @@ ModelOption = Annotated[
 ]
 RevisionOption = Annotated[
     str | None,
-    typer.Option(help="Branch, tag or commit of the model on the hub.", rich_help_panel=_MODEL),
+    typer.Option(
+        metavar="REV", help="Branch, tag or commit of the model on the hub.", rich_help_panel=_MODEL
+    ),
 ]
 ChatTemplateOption = Annotated[
     Path | None,

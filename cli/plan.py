@@ -32,6 +32,8 @@ from blend.core.prompts import Prompts
 from blend.core.schedule import PolicyChoice
 from blend.store.job import Job
 
+_PLAN = "Plan"
+
 
 @dataclass(frozen=True, slots=True)
 class PlanChoices:
@@ -48,24 +50,52 @@ class PlanChoices:
 def plan_choices(
     policy: Annotated[
         PolicyChoice,
-        typer.Option(help="How to order and admit; auto simulates several and keeps the fastest."),
+        typer.Option(
+            help="How to order and admit; auto simulates several and keeps the fastest.",
+            rich_help_panel=_PLAN,
+        ),
     ] = "paper",
     no_sample: Annotated[
-        bool, typer.Option("--no-sample", help="Run nothing: guess lengths from max_tokens.")
+        bool,
+        typer.Option(
+            "--no-sample", help="Run nothing: guess lengths from max_tokens.", rich_help_panel=_PLAN
+        ),
     ] = False,
     sample_rate: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the requests to run as the sample.")
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="Share of the requests to run as the sample.",
+            rich_help_panel=_PLAN,
+        ),
     ] = 0.01,
     sample_seconds: Annotated[
-        float, typer.Option(min=0, help="Cut the sample off after this many seconds.")
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Cut the sample off after this many seconds.",
+            rich_help_panel=_PLAN,
+        ),
     ] = 30.0,
     hardware: Annotated[
         str | None,
-        typer.Option(help="Plan for this device, such as h100; this machine's if absent."),
+        typer.Option(
+            metavar="NAME",
+            help="Plan for this device, such as h100; this machine's if absent.",
+            rich_help_panel=_PLAN,
+        ),
     ] = None,
     plan_time: Annotated[
         float | None,
-        typer.Option(min=0, help="Seconds to plan in; 5 % of the predicted run if absent."),
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Seconds to plan in; 5 % of the predicted run if absent.",
+            rich_help_panel=_PLAN,
+        ),
     ] = None,
     no_fan_out: Annotated[
         bool,
@@ -73,6 +103,7 @@ def plan_choices(
             "--no-fan-out",
             help="Run every request, also those that are identical and sampled with temperature 0 "
             "or a seed; of these one runs otherwise, for all.",
+            rich_help_panel=_PLAN,
         ),
     ] = False,
 ) -> PlanChoices:

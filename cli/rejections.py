@@ -22,6 +22,11 @@ def shown_source(source: str) -> str:
     return "stdin" if source == "-" else as_utf8(source)
 
 
+def lines_of(count: int) -> str:
+    """Return how many lines, in words."""
+    return "1 line" if count == 1 else counted(count, "lines")
+
+
 def place(source: str, rejection: Rejection) -> str:
     """Return ``file:line:column`` of a rejection."""
     return f"{shown_source(source)}:{rejection.line}:{rejection.column}"
@@ -79,5 +84,4 @@ class RejectionTally:
 def print_notes(notes: Counter[Note]) -> None:
     """Warn on stderr of what was done to accepted lines, with counts."""
     for note, count in notes.items():
-        lines = "1 line" if count == 1 else counted(count, "lines")
-        warn(f"{lines} {_NOTE_WORDS[note]}")
+        warn(f"{lines_of(count)} {_NOTE_WORDS[note]}")
