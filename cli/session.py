@@ -21,6 +21,7 @@ from blend.cli.status import causes, helping, next_command
 from blend.cli.workload import planned_work, unplanned_work
 from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE, BlendError
+from blend.core.planning.identical import no_followers
 from blend.core.running.breaker import Breaker
 from blend.core.running.seat import Seat
 from blend.core.running.time_limit import TimeLimit
@@ -99,12 +100,14 @@ def run_watched(
     if purpose == "execute":
         _say_if_unpaced(session)
     capacity = session.engine.capacity
-    workload = (
-        planned_work(job, schedule, capacity, virtual=options.name == "sim")
-        if purpose == "execute"
-        else unplanned_work(job, schedule)
-    )
-    followed = job.followers().counts(len(job))
+    if purpose == "execute":
+        workload = planned_work(job, schedule, capacity, virtual=options.name == "sim")
+        followers = job.followers()
+    else:
+        workload = unplanned_work(job, schedule)
+        # A sample brings the rows that run their results alone.
+        followers = no_followers()
+    followed = followers.counts(len(job))
     progress = RunProgress(
         purpose,
         len(schedule) + int(followed[schedule.order].sum()),
