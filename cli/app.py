@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from blend.cli.commands import COMMANDS, add_commands
+from blend.cli.completion import completed_words
 from blend.cli.console import print_error
 from blend.cli.misuse import misuse
 from blend.cli.settings import FILES
@@ -70,8 +71,7 @@ def blend_app(words: Sequence[str]) -> typer.Typer:
         with suppress(BlendError) if help_asked else nullcontext():
             ctx.meta[FILES] = tuple(map(read_settings, settings_paths(config)))
 
-    # The shell's completion passes its words otherwise.
-    add_commands(app, COMMANDS if "_BLEND_COMPLETE" in os.environ else words)
+    add_commands(app, completed_words() or words)
     return app
 
 

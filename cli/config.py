@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from blend.cli.commands import COMMANDS, add_commands
+from blend.cli.completion import commands
 from blend.cli.console import inert, out, paged, print_json
 from blend.cli.options import JsonOption
 from blend.cli.settings import (
@@ -115,7 +116,10 @@ def unknown_variables(found: Iterable[Effective]) -> list[str]:
 def config_command(
     ctx: typer.Context,
     command: Annotated[
-        str | None, typer.Argument(metavar="[COMMAND]", help="Show every option of this command.")
+        str | None,
+        typer.Argument(
+            metavar="[COMMAND]", help="Show every option of this command.", autocompletion=commands
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

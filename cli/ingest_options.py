@@ -5,10 +5,14 @@ from typing import Annotated
 
 import typer
 
+from blend.cli.completion import jobs
 from blend.cli.intake import OnDuplicate
 
 _MODEL = "Model"
-JobOption = Annotated[Path, typer.Option("--job", "-j", metavar="JOB", help="The job file.")]
+JobOption = Annotated[
+    Path,
+    typer.Option("--job", "-j", metavar="JOB", help="The job file.", autocompletion=jobs),
+]
 ModelOption = Annotated[
     str | None,
     typer.Option(

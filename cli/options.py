@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from blend.cli.completion import jobs
 from blend.core.errors import BlendError
 
 EngineName = Literal["vllm", "openai", "sim"]
@@ -19,7 +20,9 @@ _ENGINE = "Engine"
 _SERVER = "Engine: a server that runs"
 _TROUBLE = "Engine: trouble"
 
-JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file.")]
+JobArgument = Annotated[
+    Path, typer.Argument(metavar="JOB", help="The job file.", autocompletion=jobs)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead.")]
 MaxModelLen = Annotated[
     int | None,

@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from blend.cli.api import PlanOptions, find_followers, observations_of, plan_job, sample_schedule
+from blend.cli.completion import devices
 from blend.cli.console import counted, duration, err, inert, percent, significant
 from blend.cli.display import ProgressStyle, display_options
 from blend.cli.engine import SIM_HARDWARE
@@ -84,6 +85,7 @@ def plan_choices(
         str | None,
         typer.Option(
             metavar="NAME",
+            autocompletion=devices,
             help="Plan for this device, such as h100; this machine's if absent.",
             rich_help_panel=_PLAN,
         ),

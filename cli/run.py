@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from blend.cli.api import PlanOptions
+from blend.cli.completion import jobs
 from blend.cli.console import err
 from blend.cli.display import ProgressStyle, display_options
 from blend.cli.engine import asked_model
@@ -44,7 +45,11 @@ ModelOption = Annotated[
 JobOption = Annotated[
     Path | None,
     typer.Option(
-        "--job", "-j", metavar="JOB", help="The job file; OUT with the suffix .blend if absent."
+        "--job",
+        "-j",
+        autocompletion=jobs,
+        metavar="JOB",
+        help="The job file; OUT with the suffix .blend if absent.",
     ),
 ]
 

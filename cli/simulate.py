@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from blend.cli.api import compare_policies
+from blend.cli.completion import devices, policies
 from blend.cli.console import counted, err, inert, out, percent, print_json, significant
 from blend.cli.job_model import shape_of
 from blend.cli.machine import this_hardware
@@ -35,6 +36,7 @@ def simulate_command(
         str | None,
         typer.Option(
             metavar="NAME",
+            autocompletion=devices,
             help="The device, such as h200, or `measured`: this machine as its runs were; "
             "if absent this machine, measured where it was.",
         ),
@@ -51,7 +53,10 @@ def simulate_command(
         ),
     ] = 1,
     policy: Annotated[
-        str, typer.Option(metavar="all|NAME,…", help="The policies to simulate.")
+        str,
+        typer.Option(
+            metavar="all|NAME,…", autocompletion=policies, help="The policies to simulate."
+        ),
     ] = "all",
     mode: Annotated[
         Mode, typer.Option(help="Does the engine overlap compute with memory traffic?")
