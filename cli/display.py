@@ -118,7 +118,7 @@ class Display:
             progress.done(),
         )
         lines = [", ".join(progress.speed(progress.lately)), ", ".join(progress.gauges())]
-        time_left = progress.time_left() or "time left: not known before the first results"
+        time_left = progress.time_left() or "time left: not known yet"
         lines = [time_left, *(line for line in lines if line)]
         if worst := progress.worst(width):
             lines.append(worst)

@@ -18,6 +18,10 @@ LATELY_S = 30.0
 SNAPSHOT_EVERY_S = 1.0
 SURE_SHARE = 0.05
 """Of the work, what has to be done before its own pace alone tells how long the rest takes."""
+LEAST_SHARE = 0.01
+"""Of the work, what has to be done before its pace tells anything, where there is no plan's time."""
+LEAST_ENGINE_S = 0.01
+"""What an engine has to have run before its speed is told."""
 
 
 def about(seconds: float) -> str:
@@ -142,7 +146,7 @@ class RunProgress:
         At first what the plan expects, later the pace of the run; the range is the plan's.
         """
         share, planned_s = self.share, self.workload.planned_s
-        if share >= 1.0 or not (share or planned_s):
+        if share >= 1.0 or not (share >= LEAST_SHARE or planned_s):
             return None
         sure = min(share / SURE_SHARE, 1.0) if planned_s else 1.0
         by_pace_s = self.elapsed_s * (1.0 - share) / share if share else 0.0
@@ -181,7 +185,7 @@ class RunProgress:
     def speed(self, moved: Moved) -> list[str]:
         """Say how many tokens a second moved, and how many of them came from the cache."""
         parts = []
-        if moved.engine_s > 0:
+        if moved.engine_s >= LEAST_ENGINE_S:
             parts.append(
                 f"{counted(moved.input_tokens / moved.engine_s)} in + "
                 f"{counted(moved.output_tokens / moved.engine_s)} out tokens/s"

@@ -20,7 +20,7 @@ from blend.core.errors import BlendError
 FILES = "blend.settings.files"
 """Under which the settings files stand in the meta of a click context."""
 
-INTERNAL = frozenset({"BLEND_PACE", "BLEND_PROFILES", "BLEND_CONFIG"})
+INTERNAL = frozenset({"BLEND_PACE", "BLEND_PROFILES", "BLEND_CONFIG", "BLEND_ARGS"})
 """What means something else than an option of a command."""
 
 _SAYS_SO = frozenset({"run", "plan", "execute"})

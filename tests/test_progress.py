@@ -84,6 +84,17 @@ def test_the_time_left_is_first_the_plans_and_then_that_of_the_pace() -> None:
     assert progress.left is None
 
 
+def test_a_pace_counts_once_a_hundredth_of_the_work_is_done() -> None:
+    clock = Clock()
+    progress = run_of(12, clock)
+    clock.now = 10.0
+
+    progress.update(report(0, 1))
+    assert progress.left is None
+    progress.update(report(6))
+    assert progress.left is not None
+
+
 def test_nothing_is_said_of_the_time_left_while_nothing_tells() -> None:
     progress = run_of(3, Clock())
 
