@@ -19,7 +19,7 @@ SNAPSHOT_EVERY_S = 1.0
 SURE_SHARE = 0.05
 """Of the work, what has to be done before its own pace alone tells how long the rest takes."""
 LEAST_SHARE = 0.01
-"""Of the work, what has to be done before its pace tells anything, where there is no plan's time."""
+"""Of the work, what has to be done before its pace tells anything where no plan does."""
 LEAST_ENGINE_S = 0.01
 """What an engine has to have run before its speed is told."""
 
