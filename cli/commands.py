@@ -79,6 +79,20 @@ COMMANDS = {
         "Predict how long the job would take on a device under each policy; runs nothing.",
         "blend simulate batch.blend --hardware h200 -tp 2",
     ),
+    "calibrate": Command(
+        "blend.cli.calibrate",
+        "calibrate_command",
+        "This machine",
+        "Measure what this machine can do, for plans and simulations, or learn it from a job.",
+        "blend calibrate --model Qwen/Qwen2.5-7B-Instruct",
+    ),
+    "doctor": Command(
+        "blend.cli.doctor",
+        "doctor_command",
+        "This machine",
+        "Say whether this machine can run jobs, and a job can go on, and what helps if not.",
+        "blend doctor batch.blend",
+    ),
     "show": Command(
         "blend.cli.show",
         "show_command",

@@ -28,6 +28,8 @@ _NAMES = {
         "hardware tensor-parallel-size policy mode draws step-overhead-ms gpu-memory-utilization "
         "max-num-seqs max-num-batched-tokens dtype kv-cache-dtype seed json"
     ),
+    "calibrate": "model device seconds engine-steps output json",
+    "doctor": "json",
     "show": "node depth json csv",
     "report": "output overwrite",
     "status": "json",
