@@ -84,7 +84,7 @@ COMMANDS = {
         "calibrate_command",
         "This machine",
         "Measure what this machine can do, for plans and simulations, or learn it from a job.",
-        "blend calibrate --model Qwen/Qwen2.5-7B-Instruct",
+        "blend calibrate --model qwen-2.5-7b",
     ),
     "doctor": Command(
         "blend.cli.doctor",
