@@ -46,7 +46,7 @@ class SettingsCommand(TyperCommand):
             if elsewhere := explained(error, found, self.name or ""):
                 raise elsewhere from error
             raise
-        if ARGUMENT in found and ctx.get_parameter_source("engine_arg") != "DEFAULT_MAP":
+        if ARGUMENT in found and _source(ctx, "engine_arg") != "DEFAULT_MAP":
             # The words of the command line stand beside those of the files; of one name they win.
             ctx.params["engine_arg"][:0] = ctx.default_map["engine_arg"]
         return left
