@@ -99,7 +99,8 @@ def torch_device(asked: Literal["cpu", "cuda", "auto"]) -> Literal["cpu", "cuda"
         import torch
     except ImportError as error:
         raise BlendError(
-            "torch is not installed: nothing can be measured", hint="`pip install 'blend-batch[gpu]'`"
+            "torch is not installed: nothing can be measured",
+            hint="`pip install 'blend-batch[gpu]'`",
         ) from error
     there = torch.cuda.is_available()
     if asked == "cuda" and not there:
