@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale bench-plan accidents chaos clean
+.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale bench-plan accidents chaos docs pictures clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' Makefile | while read -r target text; do \
@@ -74,6 +74,12 @@ accidents: setup ## what blend and run-batch leave after the same accidents: doc
 
 chaos: setup ## 100 rounds of kills, torn files, full disks and races, each checked
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
+docs: setup ## write help and sessions into the documents that quote them
+	$(BIN)/python -m scripts.documents
+
+pictures: setup ## draw the pictures of the documents again (needs Chromium)
+	$(BIN)/python -m scripts.pictures
 
 clean: ## remove caches and the demo's job; the environment and the model stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
