@@ -3,7 +3,7 @@
 import ast
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,9 @@ from tests.test_docs import ROOT, documents
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
 PICTURES = ROOT / "docs" / "pictures"
+
+BEFORE_A_SIMULATION = {"check", "ingest", "simulate"}
+compiles = pytest.mark.slow  # half a minute and more where the kernels are not compiled yet
 
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 AMOUNT = re.compile(r"\d[\d.,]*( (?:µs|ms|s|min|h)\b)*")
@@ -107,13 +110,23 @@ def test_every_option_has_help() -> None:
     assert helpless == []
 
 
-def test_sessions_print_what_the_documents_show() -> None:
+def assert_played_as_shown(pages: Iterable[Path]) -> None:
     with session_folder():
-        for document in SESSION:
+        for document in pages:
             for block in blocks(document.read_text()):
                 assert without_amounts(played(block)) == without_amounts(block), document.name
 
 
+def test_sessions_print_what_the_documents_show() -> None:
+    assert_played_as_shown(page for page in SESSION if page.stem != "simulate")
+
+
+@compiles
+def test_a_simulation_prints_what_its_page_shows() -> None:
+    assert_played_as_shown(page for page in SESSION if page.stem in BEFORE_A_SIMULATION)
+
+
+@compiles
 def test_the_quickstart_works_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
     ran = []
     with session_folder() as folder:
