@@ -1,14 +1,15 @@
-"""A real vLLM engine with little memory and every way of pacing, held between two steps at will."""
+"""A real vLLM engine with little memory and every way of pacing, which can wait for requests."""
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+
 from blend.core.engines.vllm import VllmEngine
-from tests.tiny_engine import engine_core, settings, wait_until
+from tests.held_scheduler import ARRIVING_VARIABLE, SCHEDULER
+from tests.tiny_engine import settings
 
 BLOCK_TOKENS = 32
 KV_TOKENS = 4096
@@ -17,30 +18,17 @@ KV_TOKENS = 4096
 STEP_TOKENS = 1536
 THRESHOLD = 64
 
-WAIT_S = 120.0
-
 
 @dataclass(frozen=True)
 class SmallMemory:
-    """The engine, and its log, which names each request as it enters."""
+    """The engine, and the file with the number of requests that it waits for."""
 
     engine: VllmEngine
-    log_path: Path
+    arriving: Path
 
-    @contextmanager
-    def held(self, arriving: int) -> Iterator[None]:
-        """Let no step begin until so many more requests have arrived."""
-        before = self._entered()
-        core = engine_core(self.engine.pid)
-        os.kill(core, signal.SIGSTOP)
-        try:
-            yield
-            assert wait_until(lambda: self._entered() - before == arriving, timeout_s=WAIT_S)
-        finally:
-            os.kill(core, signal.SIGCONT)
-
-    def _entered(self) -> int:
-        return self.log_path.read_bytes().count(b"Added request ")
+    def wait_for(self, requests: int) -> None:
+        """Let no step begin until so many requests, the next ones, are inside."""
+        self.arriving.write_text(str(requests))
 
 
 @contextmanager
@@ -55,11 +43,17 @@ def opened_small_memory(model: Path, folder: Path) -> Iterator[SmallMemory]:
             "max-model-len": str(KV_TOKENS),
             "long-prefill-token-threshold": str(THRESHOLD),
             "max-num-scheduled-tokens": str(STEP_TOKENS),
+            "scheduler-cls": SCHEDULER,
         },
     )
-    engine = VllmEngine.start(replace(asked, pacing="step budget", seeded=False))
+    arriving = folder / "arriving"
+    arriving.write_text("0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        patch.setenv(ARRIVING_VARIABLE, str(arriving))
+        engine = VllmEngine.start(replace(asked, pacing="step budget", seeded=False))
     try:
         engine.wait_ready()
-        yield SmallMemory(engine, folder / "engine.log")
+        yield SmallMemory(engine, arriving)
     finally:
         engine.close()

@@ -233,7 +233,7 @@ def test_aborted_requests_tell_how_far_they_were_and_leave_room_for_others(
     engine: VllmEngine,
 ) -> None:
     """So many rows that some are unfinished however fast the engine is."""
-    rows = 300
+    rows = 2000
     for row in range(rows):
         engine.submit(request(row, TEXT, text(max_tokens=900 if row else 1, ignore_eos=True)))
     answered: set[int] = set()

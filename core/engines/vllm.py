@@ -316,7 +316,7 @@ class VllmEngine:
 
 def _host_command(pipe_number: int, scratch: Path) -> list[str]:
     module = "blend.core.engines.vllm_host"
-    return [sys.executable, "-P", "-m", module, str(pipe_number), str(scratch)]
+    return [sys.executable, "-P", "-m", module, str(pipe_number), str(os.getpid()), str(scratch)]
 
 
 def _user() -> str:
