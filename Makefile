@@ -36,6 +36,8 @@ demo: model ## run examples/requests.jsonl on a real small model and show what c
 	@echo
 	@$(BIN)/python examples/answers.py examples/requests.jsonl $(DEMO)/results.jsonl \
 		choice-sky-07 open-02
+	$(BIN)/blend report $(DEMO)/results.blend --overwrite
+	@echo "         open it in a browser: schedule, prefix tree, timeline, lengths"
 	@echo "results: $(DEMO)/results.jsonl"
 	@echo "job:     $(DEMO)/results.blend (look into it with \`$(BIN)/blend show $(DEMO)/results.blend tree\`)"
 	@echo "again:   \`make demo\` shows this run at once, \`make demo FRESH=1\` runs it anew"
