@@ -35,7 +35,7 @@ def execute(session: Session, schedule: Schedule, limits: RunLimits = NO_LIMITS)
         err.print(f"executed in {duration(progress.elapsed_s)}: {progress.line(running=False)}")
         if ran.dropped:
             err.print(f"time is up: {counted(len(ran.dropped))} unfinished rows were given back")
-    elif session.limit is not None and session.limit.over:
+    elif len(left) and session.limit is not None and session.limit.over:
         err.print("time was up before anything could run")
 
 
@@ -89,6 +89,7 @@ def execute_command(
     """Run every request that has no result yet, in the order of the plan."""
     with Job.open(job_path) as job, job.lock("execute"):
         schedule = fitting_schedule(job)
+        job.hand_on_results()
         if job.pending().any():
             if job.executed() and not resume:
                 raise BlendError(

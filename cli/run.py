@@ -72,6 +72,7 @@ def _plan_and_execute(
     job: Job, options: EngineOptions, settings: PlanOptions, limits: RunLimits
 ) -> int:
     """Do what is left to do with one engine, and return the exit code for how far that came."""
+    job.hand_on_results()
     if job.pending().any():
         as_planned = planned(job)
         # An engine that starts before the plan is given what lets the plan choose.

@@ -88,27 +88,36 @@ def seconds_of(duration: str) -> float:
 
 
 def seconds_until(deadline: str, *, now: datetime) -> float:
-    """Return the seconds from *now* to a time: ISO 8601, or the next time a clock shows it.
+    """Return the seconds from *now* to a time: ISO 8601, or the next time a clock here shows it.
 
-    A time without a zone is in that of *now*. BlendError for the past and for anything else.
+    A time without a zone is local, by the rules that hold here then. BlendError for the past and
+    for anything else.
     """
     text = deadline.strip()
     try:
         if _TIME_OF_DAY.fullmatch(text):
-            hour, minute, second = (*map(int, text.split(":")), 0)[:3]
-            at = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
-            at += timedelta(days=at <= now)
+            at = _next_shown(text, now=now)
         else:
             at = datetime.fromisoformat(text)
-    except ValueError:
+            at = at if at.tzinfo else at.astimezone()
+    except (ValueError, OverflowError):
         raise BlendError(
             f"`--deadline` is no time: {deadline}",
             hint="write 07:30, or ISO 8601: 2030-01-31T07:30, with a zone if it is another",
         ) from None
-    at = at if at.tzinfo else at.replace(tzinfo=now.tzinfo)
     left_s = (at - now).total_seconds()
     if left_s <= 0:
         raise BlendError(
             f"`--deadline` is past: {deadline}", hint=f"it is {now:%Y-%m-%d %H:%M} now"
         )
     return left_s
+
+
+def _next_shown(time_of_day: str, *, now: datetime) -> datetime:
+    """Return when a local clock next shows a time; ValueError when none ever does."""
+    hour, minute, second = (*map(int, time_of_day.split(":")), 0)[:3]
+    here = now.astimezone().replace(tzinfo=None)
+    today = here.replace(hour=hour, minute=minute, second=second, microsecond=0)
+    # Where clocks are set back they show an hour twice.
+    shown = (today, today.replace(fold=1), today + timedelta(days=1))
+    return next(at for at in (wall.astimezone() for wall in shown) if at > now)

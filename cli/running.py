@@ -128,7 +128,7 @@ class _JobLives:
         inside: set[int] = set()
         try:
             with (
-                _opened_run(self._job, self._seat.engine, self._context) as self._run,
+                _opened_run(self._job, self._seat.engine, self._context, rows) as self._run,
                 Timeline(self._job, self._run) as timeline,
                 Recorder(self._job, self._run, clock=time.monotonic) as recorder,
             ):
@@ -236,7 +236,7 @@ def _cut(context: RunContext) -> bool:
 
 
 @contextmanager
-def _opened_run(job: Job, engine: Engine, context: RunContext) -> Iterator[int]:
+def _opened_run(job: Job, engine: Engine, context: RunContext, rows: Mask) -> Iterator[int]:
     job.release()
     run = job.begin_run(
         purpose=context.purpose,
@@ -253,13 +253,17 @@ def _opened_run(job: Job, engine: Engine, context: RunContext) -> Iterator[int]:
             job.end_run(run, _outcome_of(error), cause=_cause_of(error))
         raise
     job.release()
-    job.end_run(run, _outcome(context))
+    job.end_run(run, _outcome(context, left=bool((rows & job.pending()).any())))
 
 
-def _outcome(context: RunContext) -> Outcome:
+def _outcome(context: RunContext, *, left: bool) -> Outcome:
+    """Return how a run ended: a limit that is reached with the last row has ended nothing."""
+    if not left:
+        return "finished"
     if context.breaker.tripped:
         return "gave up"
-    return "cut off" if _cut(context) else "stopped" if context.stopping() else "finished"
+    # Where nobody asked to stop, rows were passed over for want of time.
+    return "stopped" if context.stopping() and not _cut(context) else "cut off"
 
 
 def _outcome_of(error: BaseException) -> Outcome:

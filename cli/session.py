@@ -21,6 +21,7 @@ from blend.cli.running import POLL_S, RunContext, run_rows
 from blend.cli.status import causes, helping, next_command
 from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE, BlendError
+from blend.core.planning.identical import no_followers
 from blend.core.running.breaker import Breaker
 from blend.core.running.seat import Seat
 from blend.core.running.time_limit import TimeLimit
@@ -99,7 +100,9 @@ def run_watched(
         _say_if_unpaced(session)
     work = np.zeros(len(job))
     work[schedule.order] = schedule.uncached_tokens + OUTPUT_TOKEN_WORK * schedule.expected_tokens
-    followed = job.followers().counts(len(job))
+    # A sample brings the rows that run their results alone.
+    followers = job.followers() if purpose == "execute" else no_followers()
+    followed = followers.counts(len(job))
     progress = RunProgress(
         purpose,
         len(schedule) + int(followed[schedule.order].sum()),

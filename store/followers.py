@@ -67,6 +67,12 @@ def replace(sql: sqlite3.Connection, new: Followers) -> None:
     hand_on(sql, "leader IN (SELECT row FROM results)")
 
 
+def hand_on_all(database: Database) -> None:
+    """Give their leader's result to the followers that lack one."""
+    with database.write(durable=True) as sql:
+        hand_on(sql, "leader IN (SELECT row FROM results)")
+
+
 def hand_on(sql: sqlite3.Connection, leaders: str, *values: int) -> None:
     """Give their leader's result to the followers of *leaders*, a condition, that have none."""
     lacking = (

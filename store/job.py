@@ -259,6 +259,13 @@ class Job:
         """Return the rows that can get another row's result; reads every body, changes nothing."""
         return followers.identical_rows(self._database)
 
+    def hand_on_results(self) -> None:
+        """Give the rows that follow one with a result that result.
+
+        They lack it where the sample of a plan that was never made brought it.
+        """
+        followers.hand_on_all(self._database)
+
     def settled_followers(self) -> Followers:
         """Return the rows that have another row's result."""
         return followers.settled(self._database)

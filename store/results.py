@@ -57,11 +57,17 @@ def start_rows(database: Database, run: int, rows: Iterable[int]) -> None:
 def record(database: Database, run: int, completions: Sequence[Completion], *, now: float) -> None:
     """Save *completions* durably in one transaction, also as the results of rows that follow.
 
-    Of two results for a row the first stays.
+    Of two results for a row the first stays. A plan's sample runs before it is known who follows
+    whom in that plan, so it brings the rows that ran their results alone.
     """
     size_bytes = sum(len(c.body) for c in completions)
     with database.write(durable=True, size_bytes=size_bytes) as sql:
-        followed = _first(sql, "EXISTS (SELECT 1 FROM followers)")
+        followed = _first(
+            sql,
+            "EXISTS (SELECT 1 FROM followers)"
+            " AND (SELECT purpose FROM runs WHERE run = ?) <> 'sample'",
+            run,
+        )
         for completion in completions:
             _record_one(sql, run, completion)
             if followed:

@@ -1,5 +1,7 @@
 """Retries: results that are taken back, so that their rows run again."""
 
+import json
+import sqlite3
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,6 +9,7 @@ import numpy.typing as npt
 
 from blend.core.causes import Group, cause_of
 from blend.core.completion import Completion
+from blend.core.input.known import known_tokens
 from blend.store.database import Database
 from blend.store.results import COMPLETION, STORED
 from blend.store.rows import column
@@ -72,14 +75,20 @@ def retry(
         )
         taken = sql.execute("DELETE FROM results WHERE row IN chosen").rowcount
         if max_tokens is not None:
-            limits = list(zip(max_tokens.tolist(), rows.tolist(), strict=True))
-            sql.executemany(
-                "UPDATE requests SET max_tokens = ?, known_tokens = NULL WHERE row = ?", limits
-            )
-            sql.executemany(
-                "INSERT OR REPLACE INTO raised_limits (max_tokens, row) VALUES (?, ?)", limits
-            )
+            for row, limit in zip(rows.tolist(), max_tokens.tolist(), strict=True):
+                _raise_limit(sql, row, limit)
     return taken
+
+
+def _raise_limit(sql: sqlite3.Connection, row: int, max_tokens: int) -> None:
+    (body,) = sql.execute("SELECT body FROM bodies WHERE row = ?", (row,)).fetchone()
+    # Not orjson: an integer of more than 64 bits is the user's to send.
+    known = known_tokens(json.loads(body), max_tokens=max_tokens)
+    sql.execute(
+        "UPDATE requests SET max_tokens = ?, known_tokens = ? WHERE row = ?",
+        (max_tokens, known, row),
+    )
+    sql.execute("INSERT OR REPLACE INTO raised_limits VALUES (?, ?)", (row, max_tokens))
 
 
 def earlier_results(database: Database, row: int) -> list[Completion]:

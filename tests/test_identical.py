@@ -333,3 +333,37 @@ def test_what_was_shared_is_said(
     assert (document["copied"], document["copied_from"]) == (4, 2)
     assert main(["show", str(job), "request", "id-3"]) == 0
     assert "identical to id-1" in capsys.readouterr().out
+
+
+def test_a_sample_for_a_plan_without_fan_out_hands_no_answer_on(
+    tmp_path: Path, tiny_tokenizer_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also not to those who follow in the plan before."""
+    job = tmp_path / "j.blend"
+    requests = [chat(f"id-{number}", "Why?", max_tokens=20, temperature=0) for number in range(4)]
+    ingested(job, requests, model=tiny_tokenizer_dir)
+    assert main(["plan", str(job), "--no-sample"]) == 0
+    capsys.readouterr()
+    assert main(["plan", str(job), "--no-fan-out", "--sample-rate", "1", *SIM]) == 0
+
+    assert "sampled 4 requests" in capsys.readouterr().err
+    with Job.open(job) as opened:
+        assert (opened.counts().answered, opened.counts().copied) == (4, 0)
+        assert [opened.attempts(row) for row in range(4)] == [1] * 4
+
+
+def test_what_the_sample_of_no_plan_brought_is_handed_on_by_an_execution(
+    tmp_path: Path, tiny_tokenizer_dir: Path
+) -> None:
+    job = tmp_path / "j.blend"
+    requests = [chat(f"id-{number}", "Why?", max_tokens=20, temperature=0) for number in range(4)]
+    ingested(job, requests, model=tiny_tokenizer_dir)
+    assert main(["plan", str(job), "--no-sample"]) == 0
+    with Job.open(job) as opened:
+        run = opened.begin_run(purpose="sample", engine="sim", settings={})
+        opened.record(run, [answer(0)])
+        assert opened.pending().tolist() == [False, True, True, True]
+    assert main(["execute", str(job), *SIM]) == 0
+
+    with Job.open(job) as opened:
+        assert [opened.counts().copied, opened.counts().copied_from] == [3, 1]

@@ -131,6 +131,32 @@ def test_a_raised_limit_is_sent_and_the_stored_body_stays(
         assert stored == f"{{{limits}}}".encode()
 
 
+@pytest.mark.parametrize(
+    ("fields", "known"),
+    [
+        ('"ignore_eos": true', 64),
+        ('"min_tokens": 64', 64),
+        ('"metadata": {"output_tokens": "40"}', 40),
+        ('"min_tokens": 16', np.nan),
+        ('"seed": 36893488147419103232', np.nan),
+    ],
+)
+def test_what_is_known_of_an_answers_length_is_known_at_the_raised_limit(
+    tmp_path: Path, fields: str, known: float
+) -> None:
+    with filled_job(tmp_path / "j.db", rows=1) as job:
+        body = f'{{"max_tokens": 16, {fields}}}'.encode()
+        with job._database.write(durable=False) as sql:
+            sql.execute("UPDATE bodies SET body = ?", (body,))
+            sql.execute("UPDATE requests SET known_tokens = 16")
+        run = job.begin_run(purpose="execute", engine="sim", settings={})
+        job.record(run, [answer(0, finish_reason="length")])
+        job.retry(rows(0), asked="truncated", max_tokens=rows(64))
+        found = job.prompts().known_tokens
+
+    np.testing.assert_equal(found, [known])
+
+
 class Faulty(SimEngine):
     """Answers every choice with an error, half of them with another number in it."""
 

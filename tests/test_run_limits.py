@@ -1,6 +1,8 @@
 """A run keeps to the rows and the time that it is given, and leaves the rest to the next."""
 
 import shutil
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,20 @@ def test_a_run_ends_when_its_time_is_over_and_gives_back_what_runs(
     assert main(["execute", str(job), *SIM, "--resume"]) == 0
 
 
+def test_a_run_whose_last_row_ends_with_its_time_has_finished(
+    job: Path, total_s: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last step goes beyond the time, and there is nothing left to cut off."""
+    assert main(["execute", str(job), *SIM, "--max-time", f"{total_s * (1 - 1e-6):.12f}s"]) == 0
+    said = capsys.readouterr().err
+    with Job.open(job) as opened:
+        (run,) = opened.runs()
+
+    assert run.outcome == "finished"
+    assert f"all {ROWS} requests have results" in said
+    assert "time is up" not in said
+
+
 def test_time_enough_changes_nothing(job: Path, total_s: float) -> None:
     assert main(["execute", str(job), *SIM, "--max-time", "1h", "--deadline", "2199-01-01"]) == 0
     assert engine_seconds(job) == [total_s]
@@ -113,6 +129,14 @@ def test_a_deadline_finishes_more_rows_than_the_same_time_in_plan_order(
     assert answered_by(job, RunLimits(seconds=bound_s, most_rows=True)) > answered_by(
         plain, RunLimits(seconds=bound_s)
     )
+
+
+def test_with_nothing_to_run_no_time_is_too_little(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["execute", str(job), *SIM]) == 0
+    assert answered_by(job, RunLimits(seconds=-1.0)) == ROWS
+    assert "time was up" not in capsys.readouterr().err
 
 
 def test_no_time_at_all_begins_nothing(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,6 +177,39 @@ def test_what_is_no_duration_is_refused_with_a_remedy(text: str) -> None:
 NOW = datetime(2030, 1, 31, 22, 15, 30, tzinfo=timezone(timedelta(hours=1)))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def central_europe() -> Iterator[None]:
+    """Clocks are set forward on 31 March 2030, at 2:00, and back on 27 October, at 3:00."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("now", "deadline", "hours"),
+    [
+        ("2030-03-30T22:00+01:00", "07:00", 8),
+        ("2030-03-30T22:00+01:00", "2030-03-31T07:00", 8),
+        ("2030-03-30T22:00+01:00", "21:59:59", 23 - 1 / 3600),
+        ("2030-03-31T01:30+01:00", "02:30", 1),
+        ("2030-10-26T22:00+02:00", "07:00", 10),
+        ("2030-10-26T22:00+02:00", "2030-10-27T07:00", 10),
+        ("2030-10-27T02:10+02:00", "02:30", 1 / 3),
+        ("2030-10-27T02:40+02:00", "02:30", 5 / 6),
+        ("2030-10-27T02:40+01:00", "02:30", 24 - 1 / 6),
+        ("2030-06-01T22:00+02:00", "2030-12-01T22:00", 183 * 24 + 1),
+    ],
+)
+def test_a_deadline_is_right_on_nights_when_clocks_change(
+    now: str, deadline: str, hours: float
+) -> None:
+    left_s = seconds_until(deadline, now=datetime.fromisoformat(now))
+
+    assert left_s == pytest.approx(3600 * hours)
+
+
 @pytest.mark.parametrize(
     ("text", "hours"),
     [
@@ -168,7 +225,9 @@ def test_a_deadline_is_a_time_of_day_or_a_date(text: str, hours: float) -> None:
     assert seconds_until(text, now=NOW) == pytest.approx(3600 * hours)
 
 
-@pytest.mark.parametrize("text", ["", "25:00", "7:60", "tomorrow", "2030-01-31T22:15:30"])
+@pytest.mark.parametrize(
+    "text", ["", "25:00", "7:60", "tomorrow", "2030-01-31T22:15:30", "0001-01-01"]
+)
 def test_no_time_and_a_time_that_is_past_are_refused(text: str) -> None:
     with pytest.raises(BlendError, match="--deadline"):
         seconds_until(text, now=NOW)

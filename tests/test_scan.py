@@ -1,19 +1,23 @@
 """The scanners admit every row once, in their order, and no more than the engine can take."""
 
+import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blend.core.engines import Capacity, StepReport
+from blend.core.engines import Capacity, Pacing, StepReport
 from blend.core.engines.sim import SimEngine
 from blend.core.engines.sim_answers import hashed_length
 from blend.core.request import Request
+from blend.core.running.blend_scan import BlendScanner
 from blend.core.running.executor import run
 from blend.core.running.in_flight import WAITING_SEQUENCES
+from blend.core.running.scan import Scanner
 from blend.core.schedule import POLICIES, Policy, Schedule
 from tests.small_jobs import capacity, grouped, request, scanner_of, schedule, step_s
 
@@ -124,6 +128,63 @@ def test_few_wait_inside_the_engine_and_it_stays_filled(lag_steps: int, kv_token
     assert max(report.waiting for report in middle) <= 2 * WAITING_SEQUENCES
     # A row that has ended counts as inside until a report says so.
     assert np.mean([report.running for report in middle]) >= 0.8 * room * 30 / (30 + lag_steps)
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans(), st.integers(1, 12), st.randoms())
+def test_rows_that_are_withdrawn_leave_no_trace_and_the_others_run(
+    job: tuple[list[Request], Schedule], slots: int, chance: random.Random
+) -> None:
+    requests, plan = job
+    limits = capacity(16 * 40, max_sequences=slots, step_tokens=128)
+    inner = scanner_of(requests, plan, limits)
+    withdrawn: list[int] = []
+
+    class Withdrawing(Scanner):
+        done = property(lambda _: inner.done)
+        pace = property(lambda _: inner.pace)
+        observe = inner.observe
+
+        def admit(self) -> Sequence[int]:
+            while rows := inner.admit():
+                kept = [row for row in rows if chance.random() < 0.6]
+                inner.withdraw([row for row in rows if row not in kept])
+                withdrawn.extend(row for row in rows if row not in kept)
+                if kept:
+                    return kept
+            return ()
+
+    engine = SimEngine(limits, step_s=step_s)
+    done = [
+        completion.row
+        for report in run(Withdrawing(), requests.__getitem__, engine)
+        for completion in report.completions
+    ]
+
+    assert sorted(done + withdrawn) == list(range(len(requests)))
+
+
+@pytest.mark.slow  # the kernels may have to be compiled
+@pytest.mark.parametrize("pacing", ["none", "step budget"])
+def test_a_pace_counts_nothing_of_rows_that_are_withdrawn(pacing: Pacing) -> None:
+    requests = [request(row, [row] * 100, max_tokens=20 + 200 * (row % 2)) for row in range(40)]
+    limits = replace(capacity(1 << 14), pacing=pacing, prefill_threshold=16)
+    plan = schedule(requests, policy="blend", density=[0.1 + (row < 20) for row in range(40)])
+    assert plan.blending is not None
+    plan = replace(plan, blending=replace(plan.blending, weights_s=0.1))
+    scanner = scanner_of(requests, plan, limits)
+    assert isinstance(scanner, BlendScanner)
+    rows = scanner.admit()
+    scanner.withdraw(rows[::2])
+    kept = rows[1::2]
+    inside, counts = scanner._state.state[0], scanner._state.flight.counts[0]
+
+    assert kept
+    assert inside["inside"] == counts["inside"] == counts["queued"] == len(kept)
+    assert inside["backlog"] == counts["queued_tokens"] == 100 * len(kept)
+    scanner.withdraw(kept)
+    assert not any(inside[name] for name in ("inside", "backlog", "used_left", "urgent"))
+    assert scanner._state.gate.state[0]["prefilling"] == 0
 
 
 @pytest.mark.parametrize("policy", POLICIES)

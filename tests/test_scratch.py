@@ -82,8 +82,13 @@ def test_a_number_that_another_process_has_now_is_not_its_owner(start: Start) ->
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"host": "another", "pid": 1, "boot_id": "x"}, {"pid_space": "another", "pid": 1}],
-    ids=["ours", "of another machine", "of another container"],
+    [
+        {},
+        {"host": "another", "pid": 1, "boot_id": "x"},
+        {"pid": 1, "boot_id": "x"},
+        {"pid_space": "another", "pid": 1},
+    ],
+    ids=["ours", "of another machine", "of another of our name", "of another container"],
 )
 def test_an_owner_that_may_live_keeps_its_engine(start: Start, changes: dict[str, object]) -> None:
     scratch = belongs_to(make_scratch(), **changes)
@@ -92,13 +97,6 @@ def test_an_owner_that_may_live_keeps_its_engine(start: Start, changes: dict[str
     assert clear_left_behind() == []
     assert engine.poll() is None
     assert scratch.exists()
-
-
-def test_what_was_left_before_a_reboot_goes() -> None:
-    scratch = belongs_to(make_scratch(), boot_id="of before")
-
-    assert [left.processes for left in clear_left_behind()] == [0]
-    assert not scratch.exists()
 
 
 def test_folders_of_others_stay(tmp_path: Path) -> None:

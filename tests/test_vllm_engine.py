@@ -76,6 +76,8 @@ SCHEMA = TOOL["function"]["parameters"]  # type: ignore[index]
             CHAT,
             chat(
                 max_tokens=100,
+                temperature=1,
+                seed=1,
                 response_format={
                     "type": "json_schema",
                     "json_schema": {"name": "w", "schema": SCHEMA, "strict": True},
@@ -85,7 +87,7 @@ SCHEMA = TOOL["function"]["parameters"]  # type: ignore[index]
         ),
         (
             CHAT,
-            chat(tools=[TOOL], tool_choice="required", max_tokens=200),
+            chat(tools=[TOOL], tool_choice="required", max_tokens=200, temperature=1, seed=1),
             lambda b: b["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather",
         ),
         (CHAT, chat(tools=[TOOL], tool_choice="auto"), lambda b: b["choices"]),

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,10 +15,11 @@ import pytest
 from blend.core.completion import Completion
 from blend.core.engines import Capacity, EngineDiedError, StepReport, silence
 from blend.core.engines import vllm as vllm_engine
-from blend.core.engines.vllm import VllmEngine
+from blend.core.engines.vllm import MOST_FOLDED, PACE_FILE, VllmEngine
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import Moved, Ready
-from tests.tiny_engine import TEXT, living, request, text, wait_until
+from blend.core.engines.vllm_pace import SharedPace
+from tests.tiny_engine import TEXT, living, request, settings, text, wait_until
 
 FOREVER_S = 1000.0
 
@@ -35,7 +37,9 @@ class Host:
     def engine(self, *, stall_s: float) -> VllmEngine:
         theirs: Connection = self._theirs
         log = EngineLog.after(self._folder / "log")
-        engine = VllmEngine(self.process, theirs, log, self._folder / "scratch", stall_s=stall_s)
+        scratch = self._folder / "scratch"
+        pace = SharedPace.create(scratch / PACE_FILE)
+        engine = VllmEngine(self.process, theirs, log, scratch, pace, stall_s=stall_s)
         self.pipe.send(Ready(Capacity(1000, 8, 100, 100, 16), "0"))
         engine.wait_ready()
         return engine
@@ -134,3 +138,81 @@ def test_a_dead_host_is_said_at_once(host: Host) -> None:
     host.pipe.close()
 
     assert "its process is gone" in step_until_dead(engine)
+
+
+def test_an_engine_that_reads_nothing_is_given_work_and_then_killed(host: Host) -> None:
+    """What is sent is more than a pipe takes."""
+    engine = host.engine(stall_s=0.2)
+    for row in range(8):
+        engine.submit(request(row, TEXT, text("x" * 1_000_000)))
+
+    assert "hangs" in step_until_dead(engine)
+    assert host.process.poll() is not None
+
+
+def test_an_engine_that_reads_nothing_can_be_closed(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_engine, "_LEAVE_S", 0.1)
+    engine = host.engine(stall_s=FOREVER_S)
+    engine.submit(request(0, TEXT, text("x" * 1_000_000)))
+    engine.close()
+
+    assert host.process.poll() is not None
+
+
+def test_a_step_ends_however_much_the_engine_says(host: Host) -> None:
+    """Each report is counted once, and none is left out."""
+    engine = host.engine(stall_s=FOREVER_S)
+    for row in range(2):
+        give_work(engine, row)
+    talk = threading.Thread(
+        target=lambda: [host.say(moved(prefill_tokens=1)) for _ in range(2 * MOST_FOLDED + 9)]
+    )
+    talk.start()
+    steps = []
+    while sum(steps) < 2 * MOST_FOLDED + 9:
+        steps.append(engine.step().steps)
+    talk.join()
+
+    assert max(steps) <= MOST_FOLDED
+    engine.close()
+
+
+def test_what_an_engine_has_mapped_is_let_go_with_it(host: Host, tmp_path: Path) -> None:
+    def mapped() -> bool:
+        return str(tmp_path / "scratch") in Path("/proc/self/maps").read_text()
+
+    engine = host.engine(stall_s=FOREVER_S)
+    assert mapped()
+    engine.close()
+    engine.close()
+
+    assert not mapped()
+
+
+def test_an_engine_that_cannot_be_started_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "absent"))
+    with pytest.raises(FileNotFoundError):
+        VllmEngine.start(settings(tmp_path, tmp_path / "logs" / "engine.log"))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
+def test_the_pace_is_there_when_the_engine_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nwc -c < "$BLEND_PACE"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    engine = VllmEngine.start(settings(tmp_path, tmp_path / "engine.log"))
+    with pytest.raises(EngineDiedError):
+        engine.wait_ready()
+    engine.close()
+
+    assert (tmp_path / "engine.log").read_text().strip() == "16"

@@ -115,13 +115,20 @@ def _recorded_owner(folder: Path) -> Owner | None:
 
 
 def _is_dead(owner: Owner) -> bool:
-    """Whether *owner* is known to be dead; that of another machine or container may live."""
+    """Whether *owner* is known to be dead; that of another machine or container may live.
+
+    The same host name with another boot is a reboot, or another machine of that name which shares
+    the folder: what nobody can tell apart stays.
+    """
     ours = _owner(os.getpid())
-    if ours is None or ours.host != owner.host:
+    if ours is None or _place(ours) != _place(owner):
         return False
-    if ours.boot_id != owner.boot_id:
-        return True
-    return ours.pid_space == owner.pid_space and _owner(owner.pid) != owner
+    return _owner(owner.pid) != owner
+
+
+def _place(owner: Owner) -> tuple[str, str, str]:
+    """Return where the numbers of processes mean the same as to *owner*."""
+    return owner.host, owner.boot_id, owner.pid_space
 
 
 def _owner(pid: int) -> Owner | None:

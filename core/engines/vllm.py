@@ -27,6 +27,7 @@ from blend.core.engines import (
     silence,
     total,
 )
+from blend.core.engines.outbox import Outbox
 from blend.core.engines.scratch import end_processes, make_scratch
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import (
@@ -47,6 +48,8 @@ from blend.core.request import Request
 SILENT_S = 1.0
 """After so long without a word of the engine, a step reports that there was none."""
 PACE_FILE = "pace"
+MOST_FOLDED = 256
+"""Reports that a step sums up at most: one that fell behind must not wait for the last."""
 
 _LEAVE_S = 2.0
 _GROUP_LEAVE_S = 0.5
@@ -83,14 +86,17 @@ class VllmEngine:
         pipe: Connection,
         log: EngineLog,
         scratch: Path,
+        pace: SharedPace,
         *,
         stall_s: float,
     ):
         self._host = host
         self._pipe = pipe
+        # That nobody reads is noticed by the silence, for which the stall limit is.
+        self._outbox = Outbox(pipe, on_broken=lambda: None)
         self._log = log
         self._scratch = scratch
-        self._pace = SharedPace.create(scratch / PACE_FILE)
+        self._pace = pace
         self._ready: Ready | None = None
         self._stall_s = stall_s
         self._submitted = 0
@@ -104,23 +110,28 @@ class VllmEngine:
     def start(cls, settings: EngineSettings) -> "VllmEngine":
         """Start the engine's process and return without waiting for it."""
         settings.log_path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = make_scratch()
         log = EngineLog.after(settings.log_path)
         ours, theirs = Pipe()
-        with settings.log_path.open("ab") as output:
-            host = subprocess.Popen(
-                _host_command(theirs.fileno(), scratch),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=_environment(settings, scratch, os.environ),
-                pass_fds=[theirs.fileno()],
-                # The host leads a process group, to be killed as one, out of Ctrl-C's reach.
-                start_new_session=True,
-            )
-        theirs.close()
-        engine = cls(host, ours, log, scratch, stall_s=settings.stall_s)
-        engine._send(
+        with contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
+            scratch = make_scratch()
+            undo.callback(shutil.rmtree, scratch, ignore_errors=True)
+            pace = SharedPace.create(scratch / PACE_FILE)
+            undo.callback(pace.close)
+            with theirs, settings.log_path.open("ab") as output:
+                host = subprocess.Popen(
+                    _host_command(theirs.fileno(), scratch),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=_environment(settings, scratch, os.environ),
+                    pass_fds=[theirs.fileno()],
+                    # The host leads a process group, to be killed as one, out of Ctrl-C's reach.
+                    start_new_session=True,
+                )
+            undo.pop_all()
+        engine = cls(host, ours, log, scratch, pace, stall_s=settings.stall_s)
+        engine._outbox.put(
             Start(
                 settings.model,
                 settings.served_model_name,
@@ -162,7 +173,7 @@ class VllmEngine:
             self._moved_s = time.monotonic()
         self._inside += 1
         self._submitted += request.sequences
-        self._send(Work(request.row, request.endpoint, request.body, request.sequences))
+        self._outbox.put(Work(request.row, request.endpoint, request.body, request.sequences))
 
     def pace(self, prefill_tokens: int | None) -> None:
         """Compute at most so many prompt tokens a step, if the capacity names that pacing."""
@@ -190,7 +201,7 @@ class VllmEngine:
     def abort(self) -> Aborted:
         """Drop every request inside and say what came of them; the engine can be used on."""
         self._running()
-        self._send(Abort())
+        self._outbox.put(Abort())
         moved = []
         while isinstance(message := self._message_in_time(), Moved):
             moved.append(message)
@@ -204,10 +215,10 @@ class VllmEngine:
 
     def close(self) -> None:
         """Stop the engine and every process of it; requests in flight are dropped."""
-        with contextlib.suppress(OSError):
-            self._pipe.send(Close())
+        self._outbox.put(Close())
         self._end()
-        self._pipe.close()
+        self._outbox.close()
+        self._pace.close()
 
     def _running(self) -> Ready:
         self.wait_ready()
@@ -229,12 +240,12 @@ class VllmEngine:
         )
 
     def _arrived(self) -> list[Moved]:
-        """Return what has come within a second."""
+        """Return what has come within a second, but no more than a step can sum up."""
         if not self._pipe.poll(SILENT_S):
             return []
         moved = [self._receive()]
         try:
-            while self._pipe.poll():
+            while len(moved) < MOST_FOLDED and self._pipe.poll():
                 moved.append(self._receive())
         except EngineDiedError as death:
             # The answers that came before it count; the next step says it.
@@ -271,12 +282,6 @@ class VllmEngine:
         try:
             return self._pipe.recv()
         except (EOFError, OSError) as error:
-            raise self._died("its process is gone") from error
-
-    def _send(self, message: Start | Work | Abort) -> None:
-        try:
-            self._pipe.send(message)
-        except OSError as error:
             raise self._died("its process is gone") from error
 
     def _died(self, reason: str) -> EngineDiedError:

@@ -9,6 +9,7 @@ import json
 import os
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -224,8 +225,13 @@ def capacity(engine: Engine) -> Capacity:
         prefill_threshold=scheduler.long_prefill_token_threshold,
         # The next step begins before a report is heard, and one more where two are under way.
         report_lag=2 if scheduler.async_scheduling else 1,
-        pacing="step budget" if SharedPace(Path(os.environ[PACE_VARIABLE])).kept else "none",
+        pacing="step budget" if _pace_is_kept() else "none",
     )
+
+
+def _pace_is_kept() -> bool:
+    with closing(SharedPace(Path(os.environ[PACE_VARIABLE]))) as pace:
+        return pace.kept
 
 
 def unfinished(engine: Engine) -> int:

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import multiprocessing
 import os
-import queue
 import shutil
 import signal
 import sys
@@ -20,6 +19,7 @@ from typing import NoReturn
 
 from blend.core.engines import vllm_compat
 from blend.core.engines.lifeline import tie_forked_children, tie_to_group, watch_parent
+from blend.core.engines.outbox import Outbox
 from blend.core.engines.vllm_arguments import command_line
 from blend.core.engines.vllm_messages import Abort, Close, Died, Refused, Start, Work
 from blend.core.engines.vllm_service import Service
@@ -27,35 +27,6 @@ from blend.core.engines.vllm_service import Service
 Message = Start | Work | Abort | Close
 
 logger = logging.getLogger(__name__)
-
-_FLUSH_S = 1.0
-
-
-class Outbox:
-    """Sends messages from a thread, so that the event loop never waits for the parent."""
-
-    def __init__(self, pipe: Connection, *, on_broken: Callable[[], NoReturn]):
-        self._pipe = pipe
-        self._on_broken = on_broken
-        self._messages: queue.SimpleQueue[object] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._send, daemon=True)
-        self._thread.start()
-
-    def put(self, message: object) -> None:
-        """Send *message* behind those before it."""
-        self._messages.put(message)
-
-    def flush(self) -> None:
-        """Wait a moment for everything to be sent; nothing may be put afterwards."""
-        self._messages.put(None)
-        self._thread.join(_FLUSH_S)
-
-    def _send(self) -> None:
-        while (message := self._messages.get()) is not None:
-            try:
-                self._pipe.send(message)
-            except OSError:
-                self._on_broken()
 
 
 def listen(

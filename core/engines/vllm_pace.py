@@ -39,13 +39,19 @@ class SharedPace:
 
     def __init__(self, path: Path):
         with path.open("r+b") as file:
-            self._cells = memoryview(mmap.mmap(file.fileno(), 16)).cast("q")
+            self._memory = mmap.mmap(file.fileno(), 16)
+        self._cells = memoryview(self._memory).cast("q")
 
     @classmethod
     def create(cls, path: Path) -> "SharedPace":
         """Make the file of a pace that has no limit and that nobody keeps yet."""
         path.write_bytes(bytes(16))
         return cls(path)
+
+    def close(self) -> None:
+        """Let go of the memory; nothing else may be called afterwards."""
+        self._cells.release()
+        self._memory.close()
 
     @property
     def prefill_tokens(self) -> int | None:

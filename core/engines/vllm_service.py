@@ -9,6 +9,7 @@ import logging
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 # Long enough for the answers of one step to be written together.
 _REPORT_DELAY_S = 0.002
 _DEATH_WATCH_S = 0.25
+# For answers that came out of an engine before it died to be written.
+_LAST_ANSWERS_S = 1.0
 
 _ticket: ContextVar[Ticket] = ContextVar("ticket")
 _row: ContextVar[int] = ContextVar("row")
@@ -49,6 +52,7 @@ class Service:
         self._completions: list[Completion] = []
         self._received = 0
         self._report_due = False
+        self._suspected = asyncio.Event()
 
     async def open(self, args: Namespace, *, served_model_name: str) -> None:
         """Start the engine and say that it is ready."""
@@ -63,9 +67,14 @@ class Service:
         self._reported = time.monotonic()
 
     async def watch(self) -> None:
-        """Notice the death of an engine in which no request waits."""
+        """Notice the death of the engine, and say so behind the answers that are out of it."""
         while not self._engine.errored:
-            await asyncio.sleep(_DEATH_WATCH_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._suspected.wait(), _DEATH_WATCH_S)
+            self._suspected.clear()
+        if tasks := [task for task, _ in self._inside.values()]:
+            await asyncio.wait(tasks, timeout=_LAST_ANSWERS_S)
+        self._report()
         self._die("the engine process is gone")
 
     def accept(self, work: Work) -> None:
@@ -101,14 +110,17 @@ class Service:
             answer = await self._ask(work)
         except Exception as error:
             answer = await vllm_compat.error_answer(error)
-            if answer.status_code >= 500:
+            # Of a dead engine one line says enough, for all that were inside.
+            if answer.status_code >= 500 and not self._engine.errored:
                 logger.exception("request of row %d failed", work.row)
         finally:
             ticket.leave()
         if work.row in self._dropped:
             return
         if answer.status_code >= 500 and self._engine.errored:
-            self._die("the engine process is gone")
+            # No answer: its row runs again.
+            self._suspected.set()
+            return
         self._completions.append(_completion(work, answer, started=started))
         self._report_soon()
 

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blend.core.kernels.compiled import compiled
-from blend.core.kernels.flight import Flight, enter, next_started
+from blend.core.kernels.flight import Flight, enter, next_started, withdraw
 from blend.core.kernels.forecast import (
     Forecast,
     Sight,
@@ -48,6 +48,7 @@ from blend.core.kernels.gate import (
     backlog,
     cost,
     let_in,
+    let_out,
     next_through,
     note_prefill,
     room_for,
@@ -573,19 +574,41 @@ def _pace(blend: Blend) -> int:
 def finish_blended(blend: Blend, row: int, tokens: int) -> None:
     """Take in that a row has ended, with so many answer tokens of all its sequences."""
     state = blend.state[0]
+    _leave(blend, row)
+    if blend.since[row] >= 0:
+        state.decoders -= blend.going[row]
+        state.reading -= blend.going[row] * (blend.prompt[row] + _age(blend, row))
+    if tokens > 0:
+        _learn(blend, row, float(tokens))
+
+
+@compiled
+def withdraw_blended(blend: Blend, row: int) -> None:
+    """Take a row back that was admitted last and not submitted."""
+    state, tokens = blend.state[0], float(blend.flight.tokens[row])
+    _leave(blend, row)
+    withdraw(blend.flight, row)
+    state.backlog = max(state.backlog - tokens, 0.0)
+    if state.gated:
+        let_out(blend.gate, row)
+    if blend.side[row] == RIGHT:
+        state.urgent = max(state.urgent - tokens, 0.0)
+        # The forecast is made anew: it holds sums alone.
+        state.planned = state.step - PLAN_STEPS
+
+
+@compiled
+def _leave(blend: Blend, row: int) -> None:
+    """Count a row out of what is inside, and free the room that it took."""
+    state = blend.state[0]
     state.inside -= 1
     last = blend.rows[state.inside]
     blend.rows[blend.place[row]] = last
     blend.place[last] = blend.place[row]
-    if blend.since[row] >= 0:
-        state.decoders -= blend.going[row]
-        state.reading -= blend.going[row] * (blend.prompt[row] + _age(blend, row))
     if blend.side[row] == LEFT:
         state.used_left -= blend.charge[row]
     else:
         state.retry = 0
-    if tokens > 0:
-        _learn(blend, row, float(tokens))
 
 
 @compiled

@@ -98,6 +98,16 @@ def enter(flight: Flight, row: int, tokens: int) -> None:
 
 
 @compiled
+def withdraw(flight: Flight, row: int) -> None:
+    """Count a row out that has entered here and never reached the engine."""
+    counts = flight.counts[0]
+    flight.mark[row] = FINISHED
+    counts.inside -= flight.copies[row]
+    counts.queued -= flight.copies[row]
+    counts.queued_tokens -= flight.tokens[row]
+
+
+@compiled
 def note_finished(flight: Flight, row: int) -> bool:
     """Count a row as finished; tell whether it had not been seen to start."""
     fresh = _start(flight, row)

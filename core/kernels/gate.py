@@ -72,6 +72,18 @@ def let_in(gate: Gate, row: int, tokens: int, step: int) -> None:
 
 
 @compiled
+def let_out(gate: Gate, row: int) -> None:
+    """Count a row out that was let in and not submitted."""
+    state, kept = gate.state[0], 0
+    for i in range(state.prefilling):
+        if gate.rows[i] != row:
+            gate.rows[kept] = gate.rows[i]
+            kept += 1
+    state.prefilling = kept
+    gate.left[row] = 0
+
+
+@compiled
 def piece(gate: Gate, row: int, steps: int) -> int:
     """Return the tokens of a row that so many steps compute."""
     if steps <= 0:

@@ -1,5 +1,6 @@
 """The blending scanner as an object around its kernel; the rules are in `kernels.blend`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,11 @@ class BlendScanner:
         count = kernel.admit_blended(self._state, self._admitted)
         rows: list[int] = self._admitted[:count].tolist()
         return rows
+
+    def withdraw(self, rows: Sequence[int]) -> None:
+        """Take rows back that were admitted last and not submitted."""
+        for row in rows:
+            kernel.withdraw_blended(self._state, row)
 
     def observe(self, report: StepReport) -> None:
         """Learn from the answers that have ended, and free what they held."""

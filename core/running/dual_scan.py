@@ -16,6 +16,7 @@ shared prefixes empty. The first row of an empty side brings its prefix along an
 """
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,6 +107,12 @@ class DualScanner:
             rows.append(row)
         return rows
 
+    def withdraw(self, rows: Sequence[int]) -> None:
+        """Take rows back that were admitted last and not submitted."""
+        for row in rows:
+            self._inside.withdraw(row)
+            self._free(self._rows.pop(row))
+
     def observe(self, report: StepReport) -> None:
         """Free what has finished and move what runs past its estimate to the right side."""
         self._step += report.steps
@@ -114,9 +121,7 @@ class DualScanner:
             self._rows[row].started_step = self._step
             self._set_deadline(row)
         for row in movement.finished:
-            record = self._rows.pop(row)
-            self._used[record.side] -= record.footprint_tokens
-            self._count[record.side] -= 1
+            self._free(self._rows.pop(row))
         while self._deadlines and self._deadlines[0][0] < self._step:
             _, row = heapq.heappop(self._deadlines)
             if row in self._rows:
@@ -165,11 +170,14 @@ class DualScanner:
         steps = int(record.expected_tokens) + prefill_steps + START_STEPS
         heapq.heappush(self._deadlines, (record.started_step + steps, row))
 
+    def _free(self, record: _Row) -> None:
+        self._used[record.side] -= record.footprint_tokens
+        self._count[record.side] -= 1
+
     def _run_over(self, row: int) -> None:
         record = self._rows[row]
         more_tokens = max(record.expected_tokens, 1.0)
-        self._used[record.side] -= record.footprint_tokens
-        self._count[record.side] -= 1
+        self._free(record)
         record.side = RIGHT
         record.expected_tokens += more_tokens
         record.footprint_tokens += record.sequences * more_tokens / 2

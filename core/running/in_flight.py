@@ -85,6 +85,13 @@ class InFlight:
         self._queued_sequences += sequences
         self._queued_tokens += tokens
 
+    def withdraw(self, row: int) -> None:
+        """Count a row out that has entered here and never reached the engine."""
+        record = self._rows.pop(row)
+        self.sequences -= record.sequences
+        self._queued_sequences -= record.sequences
+        self._queued_tokens -= record.tokens
+
     def observe(self, report: StepReport) -> Movement:
         """Take in a report and return which rows it shows to have started and finished."""
         finished = [c.row for c in report.completions if c.row in self._rows]

@@ -33,6 +33,10 @@ class Scanner(Protocol):
         """Return the rows to submit now, in this order; at least one when nothing is inside."""
         ...
 
+    def withdraw(self, rows: Sequence[int]) -> None:
+        """Take rows back that were admitted last and not submitted; they are not admitted again."""
+        ...
+
     def observe(self, report: StepReport) -> None:
         """Take in what the engine has reported."""
         ...
@@ -93,6 +97,11 @@ class OrderScanner:
             self._next += 1
             rows.append(row)
         return rows
+
+    def withdraw(self, rows: Sequence[int]) -> None:
+        """Take rows back that were admitted last and not submitted."""
+        for row in rows:
+            self._inside.withdraw(row)
 
     def observe(self, report: StepReport) -> None:
         """Take in what the engine has reported."""

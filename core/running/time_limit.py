@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from blend.core.completion import Completion
 from blend.core.engines import Capacity, StepReport
 from blend.core.planning.tree import Floats
 from blend.core.running.scan import Scanner
@@ -69,7 +68,6 @@ class TimedScanner:
         prefill = schedule.uncached_tokens / capacity.step_tokens
         self._steps = _by_row(schedule, prefill + schedule.expected_tokens)
         self.passed_over = False
-        self._last = StepReport((), 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
 
     @property
     def done(self) -> bool:
@@ -87,23 +85,19 @@ class TimedScanner:
             begun = [row for row in rows if self._limit.fits(self._steps[row])]
             if len(begun) < len(rows):
                 self.passed_over = True
-                self._pass_over(set(rows).difference(begun))
+                self._inner.withdraw(sorted(set(rows).difference(begun)))
             if begun:
                 return begun
         return ()
 
     def observe(self, report: StepReport) -> None:
         """Take in what the engine has reported."""
-        self._last = report
         self._limit.observe(report)
         self._inner.observe(report)
 
-    def _pass_over(self, rows: set[int]) -> None:
-        # To the other scanner they have ended without a token: from such rows it learns nothing.
-        ended = tuple(Completion(row, 200, b"") for row in rows)
-        last = self._last
-        gauges = (last.running, last.waiting, last.kv_tokens)
-        self._inner.observe(StepReport(ended, *gauges, 0, 0, 0, 0, 0, 0.0))
+    def withdraw(self, rows: Sequence[int]) -> None:
+        """Take rows back that were admitted last and not submitted."""
+        self._inner.withdraw(rows)
 
 
 def _by_row(schedule: Schedule, by_position: Floats) -> Floats:
