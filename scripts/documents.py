@@ -45,6 +45,8 @@ SESSION = (
     ROOT / "examples" / "README.md",
 )  # fmt: skip
 
+# Said every half minute, while the kernels are compiled for instance.
+_WAITING = re.compile(r"^simulated \d+ of \d+ runs\n", re.MULTILINE)
 _HELP = re.compile(r"(<!-- help: (\S+) -->\n```text\n)(.*?)(```)", re.DOTALL)
 _BLOCK = re.compile(r"(<!-- session -->\n```console\n)(.*?)(\n```)", re.DOTALL)
 
@@ -137,6 +139,7 @@ def _shell(command: str) -> str:
 
 def _tidy(text: str) -> str:
     folder = f"{Path.cwd()}/"
+    text = _WAITING.sub("", text)
     return "\n".join(line.rstrip() for line in text.replace(folder, "").strip("\n").split("\n"))
 
 

@@ -25,6 +25,7 @@ QUICKSTART = ROOT / "docs" / "quickstart.md"
 HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
 PICTURES = ROOT / "docs" / "pictures"
 
+STALE = "{} is out of date: `make docs`, and look at what it changes"
 BEFORE_A_SIMULATION = {"check", "ingest", "simulate"}
 compiles = pytest.mark.slow  # half a minute and more where the kernels are not compiled yet
 
@@ -77,7 +78,7 @@ def without_amounts(text: str) -> str:
 def test_quoted_help_is_that_of_the_command(document: Path) -> None:
     text = document.read_text()
 
-    assert with_help(text) == text, "`make docs` brings it up to date"
+    assert with_help(text) == text, STALE.format(document.name)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -114,7 +115,9 @@ def assert_played_as_shown(pages: Iterable[Path]) -> None:
     with session_folder():
         for document in pages:
             for block in blocks(document.read_text()):
-                assert without_amounts(played(block)) == without_amounts(block), document.name
+                assert without_amounts(played(block)) == without_amounts(block), STALE.format(
+                    document.name
+                )
 
 
 def test_sessions_print_what_the_documents_show() -> None:
