@@ -5,7 +5,7 @@ usage: python -m scripts.documents (`make docs`)
 Two comments mark what is quoted; a test holds that it is what the program says today.
 `<!-- help: plan -->` stands before the help of a command. `<!-- session -->` stands before a block
 whose lines with `$` are run, one block after another, in a folder of their own: on the simulated
-engine, with a tokenizer made on the spot and the shape of Llama 3 8B, so that anyone can repeat it.
+engine, so that anyone can repeat it.
 """
 
 import contextlib
@@ -19,14 +19,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import orjson
 import typer
 
 from blend.cli import console
 from blend.cli.app import blend_app, main
 from blend.cli.commands import COMMANDS
-from blend.core.planning import hardware
-from tests.tiny_model import tiny_model
 
 ROOT = Path(__file__).parent.parent
 COMMAND_PAGES = ROOT / "docs" / "commands"
@@ -83,25 +80,12 @@ def with_blocks(text: str, printed: list[str]) -> str:
 
 @contextlib.contextmanager
 def session_folder() -> Iterator[Path]:
-    """Stay in a fresh folder with the examples and a model of which nothing but weights lacks."""
+    """Stay in a fresh folder beside the examples."""
     with tempfile.TemporaryDirectory(prefix="documents-") as name:
         folder = Path(name)
         (folder / "examples").symlink_to(ROOT / "examples")
-        llama(folder / "llama-3-8b")
         with contextlib.chdir(folder), _narrow():
             yield folder
-
-
-def llama(directory: Path, *, context_tokens: int = 8192) -> Path:
-    """Write a model folder with the shape of Llama 3 8B and a small tokenizer, without weights."""
-    tiny_model(directory, weights=False, context_tokens=context_tokens)
-    config = directory / "config.json"
-    presets = Path(hardware.__file__).parent / "data" / "models.json"
-    shape = orjson.loads(presets.read_bytes())["llama-3-8b"]["config"]
-    members = orjson.loads(config.read_bytes()) | shape
-    members["head_dim"] = shape["hidden_size"] // shape["num_attention_heads"]
-    config.write_bytes(orjson.dumps(members))
-    return directory
 
 
 def played(block: str) -> str:

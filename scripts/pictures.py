@@ -2,8 +2,8 @@
 
 usage: python -m scripts.pictures (`make pictures`)
 
-Needs Chromium for the report. The job is that of `examples/make_mixed.py`, large enough to be worth
-seeing, on the simulated engine; see `scripts.documents` for the model.
+Needs Chromium for the report. Job and model are those of examples/, the job large enough to be
+worth seeing, and the engine is the simulated one.
 """
 
 import io
@@ -74,6 +74,7 @@ def draw() -> None:
     """Run the job and draw all pictures."""
     PICTURES.mkdir(exist_ok=True)
     with session_folder() as folder:
+        subprocess.run([sys.executable, "examples/make_model.py", "llama-3-8b"], check=True)
         make = [sys.executable, "examples/make_mixed.py", str(REQUESTS), "1"]
         with (folder / "mixed.jsonl").open("wb") as file:
             subprocess.run(make, check=True, stdout=file)
