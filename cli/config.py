@@ -118,7 +118,7 @@ def config_command(
     command: Annotated[
         str | None,
         typer.Argument(
-            metavar="[COMMAND]", help="Show every option of this command.", autocompletion=commands
+            metavar="COMMAND", help="Show every option of this command.", autocompletion=commands
         ),
     ] = None,
     as_json: JsonOption = False,
