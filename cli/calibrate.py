@@ -14,7 +14,8 @@ from blend.cli.calibrating import (
     sheet_of,
     torch_device,
 )
-from blend.cli.console import counted, err, inert, percent, print_json
+from blend.cli.completion import jobs
+from blend.cli.console import counted, err, inert, percent, print_json, warn
 from blend.cli.machine import CALIBRATED, datasheet, device_name, processor_name
 from blend.cli.options import JsonOption
 from blend.cli.profile_store import keep_entry, profiles_path, write_entries
@@ -37,7 +38,9 @@ def calibrate_command(
     job: Annotated[
         Path | None,
         typer.Argument(
-            metavar="JOB", help="Learn from what the runs of this job have measured here."
+            metavar="JOB",
+            autocompletion=jobs,
+            help="Learn from what the runs of this job have measured here.",
         ),
     ] = None,
     model: Annotated[
@@ -105,13 +108,13 @@ def _measured(
         err.print("measuring the steps of vLLM, once it has started")
         steps = measure_engine(model, on_cpu=on_cpu, hardware=sheet, seconds=seconds / 2)
     err.print(f"measuring {inert(where)} with the layers of {inert(model.name)}")
-    known = steps.profile if steps else load_profile(key) if key else None
+    known = steps.profile if steps else load_profile(key or "")
     layers = measure_layers(
         model,
         device,
         seconds=seconds / 2 if engine_steps else seconds,
         hardware=sheet,
-        engine=known and known.costs,
+        engine=known.costs if known else None,
         tell=err.print,
     )
     figures = layers.figures
@@ -130,9 +133,9 @@ def _measured(
 def _say_if_busy() -> None:
     cores, load = os.cpu_count() or 1, os.getloadavg()[0]
     if load > BUSY_SHARE * cores:
-        err.print(
-            f"[bold yellow]warning:[/] this machine is busy: a load of {load:.1f} on "
-            f"{counted(cores, 'processors')}; what is measured will be off"
+        warn(
+            f"this machine is busy: a load of {load:.1f} on {counted(cores, 'processors')}; "
+            "what is measured will be off"
         )
 
 

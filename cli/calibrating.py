@@ -91,7 +91,10 @@ def calibration_model(named: str | None, *, on_cpu: bool) -> CalibrationModel:
     try:
         return CalibrationModel(named, json.loads(config.read_text("utf-8")), Path(named))
     except ValueError as error:
-        raise BlendError(f"not a model: {config}: {error}") from None
+        raise BlendError(
+            f"not a model: {config}: {error}",
+            hint="give a model folder in Hugging Face's layout, or the name of a preset",
+        ) from None
 
 
 def torch_device(asked: Literal["cpu", "cuda", "auto"]) -> Literal["cpu", "cuda"]:
@@ -100,7 +103,8 @@ def torch_device(asked: Literal["cpu", "cuda", "auto"]) -> Literal["cpu", "cuda"
         import torch
     except ImportError as error:
         raise BlendError(
-            "torch is not installed: nothing can be measured", hint="`pip install 'blend[gpu]'`"
+            "torch is not installed: nothing can be measured",
+            hint="`pip install 'blend-batch[gpu]'`",
         ) from error
     there = torch.cuda.is_available()
     if asked == "cuda" and not there:

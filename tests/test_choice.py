@@ -67,6 +67,15 @@ def test_a_choice_fits_and_is_no_worse_than_the_first_rows(
 
 
 @settings(deadline=None)
+@given(shape=SHAPES)
+def test_the_rows_share_out_the_whole_cost(shape: list[tuple[int, int]]) -> None:
+    these = costs(shape)
+
+    assert these.shared_out_s.sum() == pytest.approx(these.of(np.ones(len(shape), bool)))
+    assert (these.shared_out_s >= these.own_s).all()
+
+
+@settings(deadline=None)
 @given(own=st.lists(st.integers(1, 9), min_size=1, max_size=7), budget_s=st.integers(0, 40))
 def test_where_nothing_is_shared_no_choice_is_larger(own: list[int], budget_s: int) -> None:
     these = costs([(seconds, 0) for seconds in own])
