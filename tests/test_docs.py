@@ -18,10 +18,9 @@ README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
 MACHINE_PATH = re.compile(r"(?<![\w.~:/-])/(?:home|root|work|Users|mnt|media)/\w")
-# Of vLLM, by `--engine-arg` or from a plan; `--help` and `--version` are no parameters.
+# Of vLLM, by `--engine-arg` or from a plan; `--help` is no parameter.
 OPTIONS_OF_OTHERS = {
     "--help",
-    "--version",
     "--enable-metrics",
     "--enable-prompt-tokens-details",
     "--long-prefill-token-threshold",
@@ -165,7 +164,7 @@ def test_options_that_the_docs_name_exist() -> None:
     group = typer.main.get_command(blend_app(list(COMMANDS)))
     taken = {
         name
-        for command in group.commands.values()  # type: ignore[attr-defined]
+        for command in (group, *group.commands.values())  # type: ignore[attr-defined]
         for option in command.params
         for name in option.opts
     }
