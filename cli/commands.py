@@ -68,6 +68,18 @@ COMMANDS = {
         "Looking in",
         "Predict how long the job would take on a device under each policy; runs nothing.",
     ),
+    "calibrate": Command(
+        "blend.cli.calibrate",
+        "calibrate_command",
+        "This machine",
+        "Measure what this machine can do, for plans and simulations, or learn it from a job.",
+    ),
+    "doctor": Command(
+        "blend.cli.doctor",
+        "doctor_command",
+        "This machine",
+        "Say whether this machine can run jobs, and a job can go on, and what helps if not.",
+    ),
     "show": Command(
         "blend.cli.show",
         "show_command",

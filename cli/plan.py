@@ -19,7 +19,7 @@ from blend.cli.machine import this_hardware
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
 from blend.cli.profiles import best_profile, measured_line
 from blend.cli.session import Session, opened_session, run_watched
-from blend.cli.ways import reach_of, way_in_words
+from blend.cli.ways import assumed_capacity, reach_of, way_in_words
 from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE
 from blend.core.planning.engine_model import StepCosts
@@ -60,7 +60,10 @@ def plan_choices(
     ] = 30.0,
     hardware: Annotated[
         str | None,
-        typer.Option(help="Plan for this device, such as h100; this machine's if absent."),
+        typer.Option(
+            help="Plan for this device, such as h100, `calibrated` or a file of `blend calibrate`; "
+            "if absent this machine, as far as it is known."
+        ),
     ] = None,
     plan_time: Annotated[
         float | None,
@@ -125,11 +128,15 @@ def sample_and_plan(
     capacity = session.engine.capacity if session else None
     options = session.options if session else options or EngineOptions("vllm", {}, settings.seed)
     reach = reach_of(options, capacity, started=settings.reach.started)
+    settings = replace(settings, reach=reach, costs=_costs(job, options, settings))
+    if capacity is None and options.name == "vllm" and settings.measured:
+        context = int(job.meta("context_tokens") or 0)
+        capacity = assumed_capacity(settings.engine(), options, context=context)
     plan = plan_job(
         job,
         prompts,
         tree,
-        replace(settings, reach=reach, costs=_costs(job, options, settings)),
+        settings,
         observations_of(job, prompts, dropped),
         capacity=capacity,
         spent_s=spent_s,

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,16 +10,16 @@ import typer
 from blend.cli.api import compare_policies
 from blend.cli.console import counted, err, inert, out, percent, print_json, significant
 from blend.cli.job_model import shape_of
-from blend.cli.machine import this_hardware
+from blend.cli.machine import CALIBRATED, device_in, is_file_of_profiles, this_hardware
 from blend.cli.options import MAX_SEED, JobArgument, JsonOption
-from blend.cli.profiles import load_profile, measured_line, profile_key
+from blend.cli.profiles import known_profile, load_profile, measured_line, profile_key
 from blend.cli.views.outlook import policies_table, unit_of
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, engine_model
 from blend.core.planning.hardware import ModelShape, tensor_parallel
-from blend.core.planning.profile import with_costs
+from blend.core.planning.profile import Profile, with_costs
 from blend.core.schedule import POLICIES, Policy
 from blend.store.job import Counts, Job
 
@@ -34,8 +35,8 @@ def simulate_command(
     hardware: Annotated[
         str | None,
         typer.Option(
-            help="The device, such as h200, or `measured`: this machine as its runs were; "
-            "if absent this machine, measured where it was."
+            help="The device, such as h200; `measured`: this machine as its runs were; "
+            "`calibrated` or a file: as `blend calibrate` found it; if absent the best known of it."
         ),
     ] = None,
     tensor_parallel_size: Annotated[
@@ -51,8 +52,11 @@ def simulate_command(
         int, typer.Option(min=1, help="How often to draw the lengths, for the range.")
     ] = 5,
     step_overhead_ms: Annotated[
-        float, typer.Option(min=0, help="Time of a step beside its compute and memory.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            min=0, help="Time of a step beside its compute and memory; as calibrated, or 0."
+        ),
+    ] = None,
     gpu_memory_utilization: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the GPU memory to use.")
     ] = 0.9,
@@ -80,11 +84,12 @@ def simulate_command(
             max_sequences=max_num_seqs,
             step_tokens=max_num_batched_tokens,
             context_tokens=int(job.meta("context_tokens") or 0),
-            overhead_s=step_overhead_ms / 1000.0,
+            overhead_s=None if step_overhead_ms is None else step_overhead_ms / 1000.0,
             memory_fraction=gpu_memory_utilization,
         )
-        if hardware in (None, MEASURED):
-            engine = _as_measured(engine, shape, tensor_parallel_size, hardware is not None)
+        if profile := _profile(hardware, shape, tensor_parallel_size):
+            err.print(measured_line(profile))
+            engine = with_costs(engine, profile.costs)
         counts = job.counts()
         planned = job.plan()
         found = compare_policies(
@@ -106,20 +111,26 @@ def simulate_command(
             )
 
 
-def _as_measured(
-    engine: EngineModel, shape: ModelShape, devices: int, required: bool
-) -> EngineModel:
-    """Return *engine* with its steps as measured on this machine, where they were."""
-    profile = load_profile(profile_key(shape, devices=devices))
-    if profile is None:
-        if required:
-            raise BlendError(
-                f"no run of {shape.name} was measured on this machine",
-                hint="`blend execute` measures as it runs; or name a device with `--hardware`",
-            )
-        return engine
-    err.print(measured_line(profile))
-    return with_costs(engine, profile.costs)
+def _profile(hardware: str | None, shape: ModelShape, devices: int) -> Profile | None:
+    """Return what the steps of a model cost where it was measured on the device that is meant."""
+    key = profile_key(shape, devices=devices)
+    if hardware is None:
+        return known_profile(key)
+    if hardware == CALIBRATED:
+        return load_profile(key, "calibrated")
+    if hardware != MEASURED:
+        if not is_file_of_profiles(hardware):
+            return None
+        path = Path(hardware)
+        key = profile_key(shape, devices=devices, device=device_in(path))
+        return load_profile(key, "calibrated", path=path)
+    found = load_profile(key)
+    if found is None:
+        raise BlendError(
+            f"no run of {shape.name} was measured on this machine",
+            hint="`blend execute` measures as it runs; or name a device with `--hardware`",
+        )
+    return found
 
 
 class _Watch:
@@ -198,6 +209,14 @@ def draw(found: "Outlook", counts: Counts) -> None:
         out.print(f"- {line}")
 
 
+def _device_assumption(engine: EngineModel) -> str:
+    if engine.measured:
+        return "device: steps cost what was measured of this model"
+    if engine.hardware.source == CALIBRATED:
+        return "device: as `blend calibrate` found it, with the layers of some model"
+    return "device: peaks of its datasheet, never reached: trust ratios more than times"
+
+
 def assumptions(found: "Outlook", counts: Counts) -> list[str]:
     """Return what the figures take for granted, a line each."""
     engine = found.engine
@@ -208,9 +227,7 @@ def assumptions(found: "Outlook", counts: Counts) -> list[str]:
         f"range: 10 % to 90 % of {counted(found.draws, 'draws')} of the sample and the lengths"
         if found.draws > 1
         else "one draw of the sample and the lengths: no range",
-        "device: steps cost what runs on this machine have measured"
-        if engine.measured
-        else "device: peaks of its datasheet, never reached: trust ratios more than times",
+        _device_assumption(engine),
         f"a step costs {1000 * engine.overhead_s:.1f} ms beside compute and memory",
         "the whole job from its start, in one go; engine start and sample not counted",
     ]

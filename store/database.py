@@ -7,6 +7,7 @@ SQLite's ``synchronous`` setting decides whether a commit waits for the disk.
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from blend.store.migrations import (
 
 CACHE_KIB = 16 * 1024
 CHECKPOINT_PAGES = 8 * 1024
+_CHECKED_EVERY = 10_000  # instructions of SQLite
 WORK_BYTES = 32 * 1024
 """What SQLite must write beside a job before it can so much as read it."""
 
@@ -78,6 +80,22 @@ class Database:
             connection.execute("PRAGMA query_only = 1")
             connection.execute("BEGIN")
             yield connection
+
+    def damage(self, *, limit_s: float) -> str | None:
+        """Return the first damage that SQLite finds in the file, None for none in *limit_s*."""
+        until_s = time.monotonic() + limit_s
+        self.connection.set_progress_handler(lambda: time.monotonic() > until_s, _CHECKED_EVERY)
+        try:
+            found: str = self.connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise
+            return None
+        except sqlite3.DatabaseError as error:
+            return str(error)
+        finally:
+            self.connection.set_progress_handler(None, 0)
+        return None if found == "ok" else found
 
     def close(self) -> None:
         """Close the connection; the last one folds the write-ahead log into the file."""

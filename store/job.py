@@ -103,6 +103,21 @@ class Job:
             heard_of=lambda: runs.last_sign_of_life(self._database),
         )
 
+    def holder(self) -> dict[str, Any] | None:
+        """Return pid, host, boot, purpose and since of the process that has the job; None for none.
+
+        Empty where there is one that cannot be named.
+        """
+        return lock.holder(self.path)
+
+    def last_sign_of_life(self) -> float | None:
+        """Return when a process was last at work on the job, in Unix time; None in no run."""
+        return runs.last_sign_of_life(self._database)
+
+    def damage(self, *, limit_s: float) -> str | None:
+        """Return what is wrong with the file; None where nothing is found in *limit_s* seconds."""
+        return self._database.damage(limit_s=limit_s)
+
     # settings
 
     def meta(self, key: str) -> Any | None:

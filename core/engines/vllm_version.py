@@ -29,5 +29,10 @@ def untested(version: str | None) -> str | None:
     release = re.match(r"(\d+)\.(\d+)", version or "")
     if not release or FIRST_RELEASE <= (int(release[1]), int(release[2])) <= LAST_RELEASE:
         return None
+    return f"vLLM {version} is installed, but blend is tested with {tested_range()}"
+
+
+def tested_range() -> str:
+    """Return the first and the last release that blend is tested with."""
     first, last = (".".join(map(str, release)) for release in (FIRST_RELEASE, LAST_RELEASE))
-    return f"vLLM {version} is installed, but blend is tested with {first} to {last}"
+    return f"{first} to {last}"

@@ -65,8 +65,8 @@ def costs_of(
 ) -> Costs:
     """Return what the rows of *schedule* cost; prompt tokens and sequences are by row.
 
-    A decode step reads all weights for whatever is inside: a row pays for its part of the cache or
-    of the slots, whichever is more.
+    A decode step reads all weights for whatever is inside, and has its overhead: a row pays for its
+    part of the cache or of the slots, whichever is more.
     """
     lengths, copies = prompt_tokens[schedule.order], sequences[schedule.order]
     # An order that is no tree's shares with rows far before; here that counts as the row before.
@@ -80,7 +80,8 @@ def costs_of(
     own = segment_comp_s(tree.depth[tree.leaf_parent], lengths, hardware=hardware, model=model)
     own += decode_comp_s(expected * copies, hardware=hardware, model=model)
     own += copies * mem_s(lengths, expected, hardware=hardware, model=model)
-    own += copies * part * weights_s(hardware=hardware, model=model)
+    step = weights_s(hardware=hardware, model=model) + hardware.step_overhead_s
+    own += copies * part * step
     prefix = segment_comp_s(tree.depth[tree.parent], tree.depth, hardware=hardware, model=model)
     return Costs(tree, own, prefix)
 

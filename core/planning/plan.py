@@ -59,7 +59,8 @@ class Prediction:
     forgets nothing (``paper``, ``dfs``: that holds the row before), ``best_computed_tokens`` those
     of a depth-first order; ``sharing`` and ``best_sharing`` are the shares of the prompt tokens
     saved. ``weights_s`` is the time to read the weights at each of ``steps``, the fewest that fit
-    the answers and the memory. Tokens a second count input and output.
+    the answers and the memory; the times have the overhead of these steps where it was measured.
+    Tokens a second count input and output.
     """
 
     rows: int
@@ -267,7 +268,11 @@ def _predict(
     comp, mem = float(order.comp_s.sum()), float(demand.mem_s.sum())
     steps = _fewest_steps(prompts, lengths, demand)
     weights = steps * weights_s(hardware=demand.hardware, model=demand.model)
-    overlapped, sequential = max(comp, mem + weights), max(comp, weights) + mem
+    overhead = steps * demand.hardware.step_overhead_s
+    overlapped, sequential = (
+        max(comp, mem + weights) + overhead,
+        max(comp, weights) + mem + overhead,
+    )
     prompt_tokens, computed = int(prompts.lengths.sum()), int(order.uncached.sum())
     all_tokens = prompt_tokens + float(output.sum())
     return Prediction(
