@@ -7,7 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+
 from blend.core.engines.vllm import VllmEngine
+from tests.stepped_scheduler import SCHEDULER, STEPS_VARIABLE, Steps
 from tests.tiny_engine import engine_core, settings, wait_until
 
 BLOCK_TOKENS = 32
@@ -26,6 +29,7 @@ class SmallMemory:
 
     engine: VllmEngine
     log_path: Path
+    steps: Steps
 
     @contextmanager
     def held(self, arriving: int) -> Iterator[None]:
@@ -55,11 +59,16 @@ def opened_small_memory(model: Path, folder: Path) -> Iterator[SmallMemory]:
             "max-model-len": str(KV_TOKENS),
             "long-prefill-token-threshold": str(THRESHOLD),
             "max-num-scheduled-tokens": str(STEP_TOKENS),
+            "scheduler-cls": SCHEDULER,
         },
     )
-    engine = VllmEngine.start(replace(asked, pacing="step budget", seeded=False))
+    steps = Steps.create(folder / "steps")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(STEPS_VARIABLE, str(folder / "steps"))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent), prepend=os.pathsep)
+        engine = VllmEngine.start(replace(asked, pacing="step budget", seeded=False))
     try:
         engine.wait_ready()
-        yield SmallMemory(engine, folder / "engine.log")
+        yield SmallMemory(engine, folder / "engine.log", steps)
     finally:
         engine.close()
