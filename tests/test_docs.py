@@ -165,7 +165,7 @@ def test_options_that_the_docs_name_exist() -> None:
     group = typer.main.get_command(blend_app(list(COMMANDS)))
     taken = {
         name
-        for command in group.commands.values()  # type: ignore[attr-defined]
+        for command in (group, *group.commands.values())  # type: ignore[attr-defined]
         for option in command.params
         for name in option.opts
     }
