@@ -25,7 +25,7 @@ _MARKS: dict[State, str] = {
 def doctor_command(
     job: Annotated[
         Path | None,
-        typer.Argument(metavar="[JOB]", help="Look at this job, too.", autocompletion=jobs),
+        typer.Argument(metavar="JOB", help="Look at this job, too.", autocompletion=jobs),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -17,7 +17,7 @@ from blend.cli.engine import SIM_HARDWARE
 from blend.cli.job_model import require_rows, shape_of
 from blend.cli.job_plan import plan_of
 from blend.cli.job_run import plan_advice
-from blend.cli.machine import this_hardware
+from blend.cli.machine import CALIBRATED, this_hardware
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
 from blend.cli.profiles import best_profile, measured_line
 from blend.cli.session import Session, opened_session, run_watched
@@ -205,6 +205,8 @@ def _costs(job: Job, options: EngineOptions, settings: PlanOptions) -> StepCosts
     """Return what steps cost as measured here, and say so; None where the datasheet has to do."""
     found = best_profile(job, options, settings.engine()) if settings.measured else None
     if found is None:
+        if settings.measured and settings.hardware.source == CALIBRATED:
+            err.print(f"{settings.hardware.name} as calibrated; no step of the model was measured")
         return None
     err.print(measured_line(found))
     return found.costs

@@ -46,6 +46,7 @@ SESSION = (
 _WAITING = re.compile(
     r"^(?:simulated \d+ of \d+ runs|(?:sample|execute): [\d,]+/[\d,]+ done .*)\n", re.MULTILINE
 )
+_TIME = re.compile(r"\d[\d.]* (µs|ms|s|min|h)\b")
 _HELP = re.compile(r"(<!-- help: (\S+) -->\n```text\n)(.*?)(```)", re.DOTALL)
 _BLOCK = re.compile(r"(<!-- session -->\n```console\n)(.*?)(\n```)", re.DOTALL)
 
@@ -88,6 +89,12 @@ def session_folder() -> Iterator[Path]:
         (folder / "examples").symlink_to(ROOT / "examples")
         with contextlib.chdir(folder), _narrow():
             yield folder
+
+
+def replayed(block: str) -> str:
+    """Return a session as it is played now, or as it was where nothing but times differ."""
+    now = played(block)
+    return block if _TIME.sub("", now) == _TIME.sub("", block) else now
 
 
 def played(block: str) -> str:
@@ -154,7 +161,7 @@ def write() -> None:
     with session_folder():
         for path in SESSION:
             text = path.read_text()
-            path.write_text(with_blocks(text, [played(block) for block in blocks(text)]))
+            path.write_text(with_blocks(text, [replayed(block) for block in blocks(text)]))
 
 
 if __name__ == "__main__":

@@ -18,10 +18,9 @@ README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
 MACHINE_PATH = re.compile(r"(?<![\w.~:/-])/(?:home|root|work|Users|mnt|media)/\w")
-# Of vLLM, by `--engine-arg` or from a plan; `--help` and `--version` are no parameters.
+# Of vLLM, by `--engine-arg` or from a plan; `--help` is no parameter.
 OPTIONS_OF_OTHERS = {
     "--help",
-    "--version",
     "--enable-metrics",
     "--enable-prompt-tokens-details",
     "--long-prefill-token-threshold",

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from blend.core.planning.cost import decode_comp_s, segment_comp_s
 from blend.core.planning.engine_model import INTERFERENCE, EngineModel
 from blend.core.planning.hardware import Hardware, ModelShape
-from blend.core.planning.tree import Floats, Ints, Tree, shared_within
+from blend.core.planning.tree import Ints, Tree, own_tokens, shared_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ def work_of(
     longest = np.asarray(output_tokens, dtype=np.float64)[row]
     steps = np.maximum(longest - 1.0, 0.0)
     times = 1.0 if sequences is None else sequences[row]
-    read = float((times * (steps * prompt + steps * (steps + 1.0) / 2.0)).sum())
+    grown = float((times * steps * (steps + 1.0) / 2.0).sum())
+    read = float((times * steps * prompt).sum()) + grown
     prefill = decode_comp_s(prompt - shared, hardware=hardware, model=model)
     if attention:
         prefill = segment_comp_s(shared, prompt, hardware=hardware, model=model)
@@ -66,15 +67,10 @@ def work_of(
     return Work(
         comp_s=float(prefill.sum()) + float(decode.sum()),
         mem_s=read * model.kv_bytes_per_token / hardware.bandwidth_bytes_s,
-        held_token_steps=_held_token_steps(prompt, shared, steps, times),
+        # Rows that share a prefix read it each, but the cache holds it once, for all sequences too.
+        held_token_steps=float((steps * own_tokens(prompt, shared)).sum()) + grown,
         longest_tokens=float(np.max(longest, initial=0.0)),
     )
-
-
-def _held_token_steps(prompt: Ints, shared: Ints, steps: Floats, times: Ints | float) -> float:
-    # Rows that share a prefix read it each, but the cache holds it once, for all sequences too.
-    alone = prompt - np.maximum(shared, np.append(shared[1:], 0))
-    return float((steps * alone + times * steps * (steps + 1.0) / 2.0).sum())
 
 
 def practical_optimum_s(work: Work, *, alpha: float = INTERFERENCE) -> float:
