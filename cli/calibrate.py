@@ -11,13 +11,15 @@ from blend.cli.calibrating import (
     learn_from,
     measure_engine,
     measure_layers,
+    sheet_of,
     torch_device,
 )
+from blend.cli.completion import jobs
 from blend.cli.console import counted, err, inert, percent, print_json
-from blend.cli.machine import datasheet, device_name
+from blend.cli.machine import CALIBRATED, datasheet, device_name, processor_name
 from blend.cli.options import JsonOption
 from blend.cli.profile_store import keep_entry, profiles_path, write_entries
-from blend.cli.profiles import profile_key, save_calibrated, save_profile
+from blend.cli.profiles import engine_overhead_s, profile_key, save_calibrated, save_profile
 from blend.cli.views.calibration import Learnt, document, draw
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.planning.hardware import Hardware
@@ -36,7 +38,9 @@ def calibrate_command(
     job: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[JOB]", help="Learn from what the runs of this job have measured here."
+            metavar="JOB",
+            autocompletion=jobs,
+            help="Learn from what the runs of this job have measured here.",
         ),
     ] = None,
     model: Annotated[
@@ -94,14 +98,20 @@ def _measured(
     device = torch_device(choice)
     on_cpu = device == "cpu"
     model = calibration_model(named, on_cpu=on_cpu)
-    sheet = datasheet()
-    where = device_name()
+    where = processor_name() if on_cpu else device_name()
+    sheet = sheet_of(device)
+    steps: Validated | None = None
+    if engine_steps:
+        # Before the layers: what torch has taken of a GPU's memory here, vLLM would lack there.
+        err.print("measuring the steps of vLLM, once it has started")
+        steps = measure_engine(model, on_cpu=on_cpu, hardware=sheet, seconds=seconds / 2)
     err.print(f"measuring {inert(where)} with the layers of {inert(model.name)}")
     layers = measure_layers(
         model,
         device,
         seconds=seconds / 2 if engine_steps else seconds,
         hardware=sheet,
+        overhead_s=engine_overhead_s(where),
         tell=err.print,
     )
     figures = layers.figures
@@ -110,25 +120,21 @@ def _measured(
         figures.flops,
         figures.bandwidth_bytes_s,
         sheet.memory_bytes,
-        source="calibrated",
+        source=CALIBRATED,
         step_overhead_s=figures.overhead_s,
         interference=figures.together,
     )
     # The default model is nobody's: it stands in for any.
-    key = profile_key(model.shape(on_cpu=on_cpu)) if named is not None else None
-    steps: Validated | None = None
-    if engine_steps:
-        err.print("measuring the steps of vLLM, once it has started")
-        steps = measure_engine(model, on_cpu=on_cpu, hardware=sheet, seconds=seconds / 2)
+    key = profile_key(model.shape(on_cpu=on_cpu), device=where) if named is not None else None
     return Learnt(where, model.name, key, steps, layers, machine)
 
 
 def _say_if_busy() -> None:
     cores, load = os.cpu_count() or 1, os.getloadavg()[0]
     if load > BUSY_SHARE * cores:
-        err.print(
-            f"[bold yellow]warning:[/] this machine is busy: a load of {load:.1f} on "
-            f"{counted(cores, 'processors')}; what is measured will be off"
+        warn(
+            f"this machine is busy: a load of {load:.1f} on {counted(cores, 'processors')}; "
+            "what is measured will be off"
         )
 
 

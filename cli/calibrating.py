@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from blend.cli.job_model import shape_of
+from blend.cli.machine import datasheet, gpu_name
 from blend.cli.options import whole_number
 from blend.cli.profiles import measured_in, profile_key
 from blend.core.engines.engine_probe import probe_batches, probed
@@ -29,8 +30,10 @@ from blend.core.planning.calibration import (
 )
 from blend.core.planning.engine_model import engine_model
 from blend.core.planning.hardware import (
+    DEFAULT_HARDWARE,
     Hardware,
     ModelShape,
+    hardware_preset,
     model_config,
     model_shape,
 )
@@ -46,7 +49,7 @@ DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_GPU_MODEL = "llama-3-8b"
 
 LEAST_ROUNDS, TELL_S = 2, 20.0
-_ROUNDS = 6  # to aim at, by measuring fewer layers of a large model
+_ROUNDS = 12  # to aim at, by measuring fewer layers of a large model
 _PROBED_LAYERS = 2
 _THIN = 8
 
@@ -87,7 +90,10 @@ def calibration_model(named: str | None, *, on_cpu: bool) -> CalibrationModel:
     try:
         return CalibrationModel(named, json.loads(config.read_text("utf-8")), Path(named))
     except ValueError as error:
-        raise BlendError(f"not a model: {config}: {error}") from None
+        raise BlendError(
+            f"not a model: {config}: {error}",
+            hint="give a model folder in Hugging Face's layout, or the name of a preset",
+        ) from None
 
 
 def torch_device(asked: Literal["cpu", "cuda", "auto"]) -> Literal["cpu", "cuda"]:
@@ -96,12 +102,24 @@ def torch_device(asked: Literal["cpu", "cuda", "auto"]) -> Literal["cpu", "cuda"
         import torch
     except ImportError as error:
         raise BlendError(
-            "torch is not installed: nothing can be measured", hint="`pip install 'blend[gpu]'`"
+            "torch is not installed: nothing can be measured",
+            hint="`pip install 'blend-batch[gpu]'`",
         ) from error
     there = torch.cuda.is_available()
     if asked == "cuda" and not there:
         raise BlendError("torch sees no GPU", hint="`--device cpu` measures the processor")
     return "cuda" if there and asked != "cpu" else "cpu"
+
+
+def sheet_of(device: Literal["cpu", "cuda"]) -> Hardware:
+    """Return the preset of a device, with the name and memory of a GPU that has none."""
+    sheet = datasheet() if device == "cuda" else hardware_preset(DEFAULT_HARDWARE)
+    if device == "cpu" or sheet.name != DEFAULT_HARDWARE:
+        return sheet
+    import torch
+
+    memory = float(torch.cuda.get_device_properties(0).total_memory)
+    return replace(sheet, name=str(gpu_name() or "gpu").lower(), memory_bytes=memory)
 
 
 def measure_layers(
@@ -110,11 +128,13 @@ def measure_layers(
     *,
     seconds: float,
     hardware: Hardware,
+    overhead_s: float,
     tell: Tell,
 ) -> LayersMeasured:
     """Measure the steps of a model for about *seconds*; the fastest round of each counts.
 
-    Whatever else a machine does only adds to a step, never takes from it.
+    Whatever else a machine does only adds to a step, never takes from it. ``overhead_s``: what a
+    step of an engine is known to take beside its work, 0 where no engine has run.
     """
     began_s = time.monotonic()
     widths = layer_widths(model.config, name=model.name)
@@ -132,14 +152,14 @@ def measure_layers(
             tell(f"{rounds} rounds measured")
     shape = model.shape(on_cpu=device == "cpu")
     knee = free_tokens(engine_model(hardware, shape))
-    found = step_costs(points, best.tolist(), knee_tokens=knee)
+    found = step_costs(points, best.tolist(), knee_tokens=knee, overhead_s=overhead_s)
     figures = machine_figures(
         found,
         widths,
         kv_bytes_per_token=steps.kv_bytes_per_token,
         weight_bytes=steps.weight_bytes,
         one_token_s=float(best[0]),
-        nothing_s=nothing_s,
+        nothing_s=max(nothing_s, overhead_s),
         together=steps.together_share(BESIDE),
     )
     return LayersMeasured(points, found, figures, steps.layers, rounds)

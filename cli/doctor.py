@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from blend.cli.completion import jobs
 from blend.cli.console import counted, err, inert, out, print_json
 from blend.cli.health import Check, State, disk_check
 from blend.cli.job_health import job_checks
@@ -23,7 +24,8 @@ _MARKS: dict[State, str] = {
 
 def doctor_command(
     job: Annotated[
-        Path | None, typer.Argument(metavar="[JOB]", help="Look at this job, too.")
+        Path | None,
+        typer.Argument(metavar="JOB", help="Look at this job, too.", autocompletion=jobs),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

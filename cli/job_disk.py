@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from blend.cli.console import err, inert
+from blend.cli.console import warn
 
 # FUSE file systems other than these are local ones, such as an overlay or an encrypted folder.
 _NETWORK = re.compile(
@@ -16,9 +16,9 @@ _MOUNTS = Path("/proc/self/mounts")
 def warn_of_network_disk(job: Path) -> None:
     """Say so on stderr when the job is on a network file system."""
     if kind := network_disk(job):
-        err.print(
-            f"warning: the job is on a network file system ({inert(kind)}), where its locks may "
-            "not hold and a power cut may cost it: a local disk is safer, and faster"
+        warn(
+            f"the job is on a network file system ({kind}), where its locks may not hold and a "
+            "power cut may cost it: a local disk is safer, and faster"
         )
 
 

@@ -41,7 +41,12 @@ CALIBRATED = "calibrated"
 
 def device_name() -> str:
     """Return what this machine computes on: its first GPU, or its processor and cores."""
-    return gpu_name() or f"{platform.machine()} x {os.cpu_count()}"
+    return gpu_name() or processor_name()
+
+
+def processor_name() -> str:
+    """Return what the processors of this machine are called, and how many they are."""
+    return f"{platform.machine()} x {os.cpu_count()}"
 
 
 def this_hardware(name: str | None) -> Hardware:

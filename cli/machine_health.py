@@ -12,12 +12,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from blend.cli.console import counted
 from blend.cli.health import Check, disk_check, fail, gigabytes, ok, warn
-from blend.cli.machine import device_name
+from blend.cli.machine import processor_name
 from blend.cli.profile_store import profiles_path, read_section
 from blend.core.engines.scratch import left_behind
 from blend.core.engines.vllm_version import installed_version, tested_range, untested
@@ -33,14 +34,15 @@ SECONDS_A_DAY = 86_400
 def machine_checks() -> Iterator[Check]:
     """Yield what there is to say of this machine, for whatever job."""
     yield from _versions()
-    yield _device()
+    gpus = _gpus()
+    yield _device(gpus)
     yield _memory()
     temporary = Path(tempfile.gettempdir())
     yield disk_check("disk, temporary", temporary, needed_bytes=50e6, scarce_bytes=1e9)
     yield _shared_memory(Path("/dev/shm"))
     yield _open_files()
     yield from _model_cache()
-    yield _profile()
+    yield _profile(gpus[0].split(",")[0] if gpus else processor_name())
     yield _left_behind()
 
 
@@ -84,7 +86,8 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def _device() -> Check:
+def _gpus() -> list[str] | None:
+    """Return name, memory and driver of each GPU; None where nvidia-smi does not answer."""
     asked = "--query-gpu=name,memory.total,driver_version"
     try:
         listed = subprocess.run(
@@ -95,11 +98,16 @@ def _device() -> Check:
             check=True,
         )
     except FileNotFoundError:
-        return ok("device", f"no GPU, {counted(os.cpu_count() or 1, 'processors')}")
+        return []
     except (OSError, subprocess.SubprocessError):
+        return None
+    return [line.strip() for line in listed.stdout.splitlines() if line.strip()]
+
+
+def _device(gpus: list[str] | None) -> Check:
+    if gpus is None:
         return warn("device", "nvidia-smi does not answer", "reload the driver, or reboot")
-    gpus = [line.strip() for line in listed.stdout.splitlines() if line.strip()]
-    return ok("device", "; ".join(gpus) or "no GPU")
+    return ok("device", "; ".join(gpus) or f"no GPU, {processor_name()}")
 
 
 def _memory() -> Check:
@@ -131,8 +139,10 @@ def hub_cache() -> Path:
         return Path(named)
     if home := os.environ.get("HF_HOME"):
         return Path(home) / "hub"
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "huggingface" / "hub"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    with suppress(RuntimeError):  # a user without a home, as in a container
+        cache = cache.expanduser()
+    return cache / "huggingface" / "hub"
 
 
 def _model_cache() -> Iterator[Check]:
@@ -142,8 +152,8 @@ def _model_cache() -> Iterator[Check]:
     yield disk_check("disk, model cache", cache, needed_bytes=0, scarce_bytes=SCARCE_BYTES)
 
 
-def _profile() -> Check:
-    path, device = profiles_path(), device_name()
+def _profile(device: str) -> Check:
+    path = profiles_path()
     machine = read_section("machines").get(device)
     models = {
         key

@@ -54,6 +54,16 @@ def known_profile(key: str) -> Profile | None:
     return calibrated or ran
 
 
+def engine_overhead_s(device: str) -> float:
+    """Return the least that a step of an engine was measured to take beside its work, 0 for none.
+
+    Of any model on the device: that of a small one is nearly all the engine's own.
+    """
+    keys = {key for key in read_section("profiles") if key.endswith(f" x {device}")}
+    found = [profile for key in keys if (profile := load_profile(key))]
+    return min((one.costs.overhead_s for one in found if one.costs.overhead_s), default=0.0)
+
+
 def save_profile(key: str, profile: Profile) -> None:
     """Keep *profile*, unless one that more was measured for is there; a full disk keeps nothing."""
     known = load_profile(key)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from blend.cli.api import compare_policies
+from blend.cli.completion import devices, policies
 from blend.cli.console import counted, err, inert, out, percent, print_json, significant
 from blend.cli.job_model import shape_of
 from blend.cli.machine import CALIBRATED, device_in, is_file_of_profiles, this_hardware
@@ -35,43 +36,83 @@ def simulate_command(
     hardware: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
+            autocompletion=devices,
             help="The device, such as h200; `measured`: this machine as its runs were; "
-            "`calibrated` or a file: as `blend calibrate` found it; if absent the best known of it."
+            "`calibrated` or a file: as `blend calibrate` found it; the best known if absent.",
         ),
     ] = None,
     tensor_parallel_size: Annotated[
-        int, typer.Option("--tensor-parallel-size", "-tp", min=1, help="Devices that share it.")
+        int,
+        typer.Option(
+            "--tensor-parallel-size",
+            "-tp",
+            min=1,
+            metavar="N",
+            rich_help_panel="Engine",
+            help="Devices that share it.",
+        ),
     ] = 1,
     policy: Annotated[
-        str, typer.Option(metavar="all|NAME,…", help="The policies to simulate.")
+        str,
+        typer.Option(
+            metavar="all|NAME,…", autocompletion=policies, help="The policies to simulate."
+        ),
     ] = "all",
     mode: Annotated[
         Mode, typer.Option(help="Does the engine overlap compute with memory traffic?")
     ] = "sequential",
     draws: Annotated[
-        int, typer.Option(min=1, help="How often to draw the lengths, for the range.")
+        int, typer.Option(min=1, metavar="N", help="How often to draw the lengths, for the range.")
     ] = 5,
     step_overhead_ms: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Time of a step beside its compute and memory; as calibrated, or 0."
+            min=0,
+            metavar="MS",
+            help="Time of a step beside its compute and memory; as calibrated, or 0.",
         ),
     ] = None,
     gpu_memory_utilization: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the GPU memory to use.")
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            rich_help_panel="Engine",
+            help="Share of the GPU memory to use.",
+        ),
     ] = 0.9,
-    max_num_seqs: Annotated[int, typer.Option(min=1, help="Sequences in one step at most.")] = 1024,
+    max_num_seqs: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", rich_help_panel="Engine", help="Sequences in one step at most."
+        ),
+    ] = 1024,
     max_num_batched_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens in one step at most.")
+        int,
+        typer.Option(
+            min=1, metavar="N", rich_help_panel="Engine", help="Tokens in one step at most."
+        ),
     ] = 8192,
-    dtype: Annotated[str | None, typer.Option(help="Data type of the weights.")] = None,
-    kv_cache_dtype: Annotated[str | None, typer.Option(help="Data type of the KV cache.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", rich_help_panel="Engine", help="Data type of the weights."),
+    ] = None,
+    kv_cache_dtype: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", rich_help_panel="Engine", help="Data type of the KV cache."),
+    ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=MAX_SEED, help="Seed of the draws and the random order.")
+        int,
+        typer.Option(
+            min=0, max=MAX_SEED, metavar="N", help="Seed of the draws and the random order."
+        ),
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Predict how long the job would take on a device under each policy; runs nothing."""
+    policies = _policies(policy)
     device = this_hardware(None if hardware == MEASURED else hardware)
     with Job.open(job_path) as job:
         shape = shape_of(
@@ -95,7 +136,7 @@ def simulate_command(
         found = compare_policies(
             job,
             engine,
-            policies=_policies(policy),
+            policies=policies,
             draws=draws,
             seed=seed,
             on_run=_Watch(draws).tell,

@@ -36,14 +36,16 @@ SESSION = (
         COMMAND_PAGES / f"{name}.md"
         for name in (
             "check", "ingest", "simulate", "plan", "execute", "status", "show",
-            "retry", "report", "export", "run",
+            "retry", "report", "export", "run", "config",
         )
     ),
     ROOT / "examples" / "README.md",
 )  # fmt: skip
 
-# Said every half minute, while the kernels are compiled for instance.
-_WAITING = re.compile(r"^simulated \d+ of \d+ runs\n", re.MULTILINE)
+# Said when something takes long, as where the kernels are compiled.
+_WAITING = re.compile(
+    r"^(?:simulated \d+ of \d+ runs|(?:sample|execute): [\d,]+/[\d,]+ done .*)\n", re.MULTILINE
+)
 _TIME = re.compile(r"\d[\d.]* (µs|ms|s|min|h)\b")
 _HELP = re.compile(r"(<!-- help: (\S+) -->\n```text\n)(.*?)(```)", re.DOTALL)
 _BLOCK = re.compile(r"(<!-- session -->\n```console\n)(.*?)(\n```)", re.DOTALL)

@@ -137,18 +137,30 @@ def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
 
 def _require_file(path: Path, create: bool) -> None:
     if path.is_dir():
-        raise BlendError(f"job is a directory: {path}", hint="name a file, such as `job.db`")
+        raise BlendError(f"job is a directory: {path}", hint="name a file, such as batch.blend")
     if path.exists() and not path.is_file():
         # SQLite would leave a journal beside a device.
-        raise BlendError(f"job is no regular file: {path}", hint="name a file, such as `job.db`")
+        raise BlendError(f"job is no regular file: {path}", hint="name a file, such as batch.blend")
     # Not to be read here: closing any descriptor of a file drops every lock that this process has
     # on it, SQLite's too, and another process would then delete the log of an open connection.
     if path.exists():
         return
     if not create:
-        raise BlendError(f"no such job: {path}", hint="make it with `blend ingest IN --job JOB`")
+        raise BlendError(
+            f"no such job: {path}",
+            hint=_beside(path) or "make it with `blend ingest IN --job JOB`",
+        )
     if not path.parent.is_dir():
-        raise BlendError(f"no such folder: {path.parent}", hint="make it first")
+        raise BlendError(
+            f"no such folder: {path.parent}",
+            hint=f"make it: `{command_line('mkdir', '-p', path.parent)}`",
+        )
+
+
+def _beside(path: Path) -> str | None:
+    """Return a hint at the job of a result file, where that is what was named."""
+    job = path.with_suffix(".blend") if path.name else path
+    return f"did you mean {job}?" if job != path and job.is_file() else None
 
 
 def _require_job(connection: sqlite3.Connection, path: Path, create: bool) -> None:
@@ -157,7 +169,7 @@ def _require_job(connection: sqlite3.Connection, path: Path, create: bool) -> No
         raise BlendError(
             f"job was written by a newer blend: {path}: format {version}, "
             f"this one reads up to {len(MIGRATIONS)}",
-            hint="upgrade blend",
+            hint="use that one, or upgrade this: `pip install --upgrade blend-batch`",
         )
     if application_id(connection) == APPLICATION_ID:
         return
@@ -193,7 +205,9 @@ def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendErro
         case sqlite3.SQLITE_FULL:
             return _disk_full(path, size_bytes)
         case sqlite3.SQLITE_NOTADB:
-            return BlendError(f"not a job: {path}", hint="jobs are made by `blend ingest`")
+            return BlendError(
+                f"not a job: {path}", hint=_beside(path) or "jobs are made by `blend ingest`"
+            )
         case sqlite3.SQLITE_CORRUPT:
             return BlendError(
                 f"job is damaged: {path}: {error}",

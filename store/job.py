@@ -192,6 +192,10 @@ class Job:
         """Return the row of a custom_id; None when the job has not got it."""
         return rows.find(self._database, custom_id)
 
+    def ids_from(self, prefix: str, *, most: int) -> list[str]:
+        """Return the custom_ids that begin with *prefix*, in their order, *most* at most."""
+        return rows.ids_from(self._database, prefix, most=most)
+
     def custom_ids(self, of_rows: Iterable[int]) -> list[str]:
         """Return the custom_id of each row, in the order asked."""
         return rows.custom_ids(self._database, of_rows)

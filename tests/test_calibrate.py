@@ -170,6 +170,19 @@ def test_a_plan_is_made_for_the_machine_as_it_was_measured(tmp_path, tiny_tokeni
     assert after["timeline"]["seconds"][-1] >= 0.75 * after["steps"]
 
 
+def test_a_plan_without_a_sample_is_for_the_engine_that_its_options_start(
+    tmp_path, tiny_tokenizer_dir
+) -> None:
+    path = ingested(tmp_path / "batch.blend", mixed(12), model=tiny_tokenizer_dir)
+    assert main(["plan", str(path), "--no-sample", "--max-num-seqs", "2"]) == 0
+    few = predictions(path)
+    assert main(["plan", str(path), "--no-sample"]) == 0
+    many = predictions(path)
+
+    assert max(few["timeline"]["running"]) == 2 < max(many["timeline"]["running"])
+    assert few["timeline"]["seconds"][-1] > many["timeline"]["seconds"][-1]
+
+
 def predictions(path: Path) -> dict:
     with Job.open(path) as job:
         plan = job.plan()

@@ -29,6 +29,7 @@ COMMANDS = {
     "check": ["check", "INPUT"],
     "ingest": ["ingest", "INPUT", "--job", "NEW", "--model", "MODEL"],
     "retry": ["retry", "JOB", "--failed", "--dry-run"],
+    "config": ["config", "status"],
     "calibrate": ["calibrate", "RAN"],
     "doctor": ["doctor", "JOB"],
 }

@@ -5,6 +5,7 @@ attention of its prompts, and attention of its decodes over a KV cache. The valu
 shapes are the model's. Where memory or time do not allow for all layers some are measured, for all.
 """
 
+import os
 from collections.abc import Callable
 from math import prod
 from typing import Any, Literal
@@ -64,9 +65,15 @@ class TorchSteps:
         return float(2 * self._kv_width * self._widths.layers * self._dtype.itemsize)
 
     def seconds(self, point: StepPoint, *, least_s: float = 0.02) -> float:
-        """Return how long a step takes: the mean of as many as fit into *least_s*, at least one."""
-        layers = self._timed(self._step(point), least_s)
-        return self.scale * layers + self._timed(self._answer(point), least_s / 4)
+        """Return how long a step takes: the fastest of those in *least_s*, at least one.
+
+        On a CPU that of the fastest layer, for all: few whole steps go by without a disturbance.
+        """
+        if self._device.type == "cpu":
+            layers = self._widths.layers * self._fastest_layer(point, least_s)
+        else:
+            layers = self.scale * self._fastest(self._step(point), least_s)
+        return layers + self._fastest(self._answer(point), least_s / 4)
 
     def together_share(self, point: StepPoint) -> float:
         """Return what of the lesser of computing and reading is left when both go on at once.
@@ -75,11 +82,11 @@ class TorchSteps:
         """
         compute = self._step(StepPoint(point.prefill, 0, 0))
         read = self._step(StepPoint(0, point.decodes, point.context), products=False)
-        alone = [self._timed(one, 0.1) for one in (compute, read)]
+        alone = [self._fastest(one, 0.1) for one in (compute, read)]
         # The lesser is done as often as fits beside the greater once.
         often = max(1, round(max(alone) / min(alone)))
         longer, shorter = (compute, read) if alone[0] >= alone[1] else (read, compute)
-        both = self._timed(lambda: self._at_once(longer, shorter, often), 0.1)
+        both = self._fastest(lambda: self._at_once(longer, shorter, often), 0.1)
         share = (both - max(alone)) / (often * min(alone))
         return min(max(share, 0.0), 1.0)
 
@@ -90,8 +97,6 @@ class TorchSteps:
     def _free_bytes(self) -> float:
         if self._device.type == "cuda":
             return float(self._torch.cuda.mem_get_info()[0])
-        import os
-
         return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
     def _random(self, *size: int) -> Any:
@@ -198,21 +203,33 @@ class TorchSteps:
         replay: Callable[[], None] = graph.replay
         return replay
 
-    def _timed(self, work: Callable[[], None], least_s: float) -> float:
-        """Return the mean seconds of *work*, done as often as fits into *least_s*."""
-        done, began = 0, self._now()
-        while True:
+    def _fastest(self, work: Callable[[], None], least_s: float) -> float:
+        """Return the seconds of *work* at its fastest, done as often as fits into *least_s*."""
+        began_s = before_s = self._now()
+        fastest_s = float("inf")
+        while before_s - began_s < least_s:
             work()
-            done += 1
-            spent = (self._now() if self._device.type == "cpu" else self._synced()) - began
-            if spent >= least_s:
-                return spent / done
+            after_s = self._now()
+            fastest_s = min(fastest_s, after_s - before_s)
+            before_s = after_s
+        return fastest_s
+
+    def _fastest_layer(self, point: StepPoint, least_s: float) -> float:
+        """Return the seconds of the fastest layer of steps that go through all of them."""
+        tokens = self._random(max(point.prefill + point.decodes, 1), self._widths.hidden)
+        seconds: list[float] = []
+        with self._torch.inference_mode():
+            while sum(seconds) < least_s:
+                x = tokens
+                for weights, cache in zip(self._layers, self._caches, strict=True):
+                    began_s = self._clock()
+                    x = self._compute(x, weights, cache, point, products=True)
+                    seconds.append(self._clock() - began_s)
+        return min(seconds)
 
     def _now(self) -> float:
-        return self._synced() if self._device.type == "cuda" else self._clock()
-
-    def _synced(self) -> float:
-        self._torch.cuda.synchronize()
+        if self._device.type == "cuda":
+            self._torch.cuda.synchronize()
         return self._clock()
 
     def _at_once(self, longer: Callable[[], None], shorter: Callable[[], None], often: int) -> None:

@@ -231,7 +231,10 @@ class VllmEngine:
             return message
         self._end()
         if isinstance(message, Refused) and message.by_arguments:
-            raise BlendError(f"vLLM does not accept its arguments: {message.reason}")
+            raise BlendError(
+                f"vLLM does not accept its arguments: {message.reason}",
+                hint="`vllm serve --help=all` lists them; they go through `--engine-arg`",
+            )
         reason = message.reason if isinstance(message, Refused) else "it ended"
         raise BlendError(
             f"vLLM did not start: {self._log.cause() or reason}",

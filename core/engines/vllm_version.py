@@ -14,6 +14,11 @@ LAST_RELEASE = (0, 33)
 _VERSION = re.compile(r"__version__\s*(?:=\s*version\s*)?=\s*['\"](?P<version>[^'\"]+)['\"]")
 
 
+def is_installed() -> bool:
+    """Return whether there is a vLLM to import."""
+    return find_spec("vllm") is not None
+
+
 def installed_version() -> str | None:
     """Return the version of the installed vLLM; None where there is none, or it does not say."""
     spec = find_spec("vllm")

@@ -7,7 +7,7 @@ alone would say nothing of one of 5.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -83,13 +83,22 @@ def measured_points(points: Sequence[StepPoint], seconds: Sequence[float]) -> Me
 
 
 def step_costs(
-    points: Sequence[StepPoint], seconds: Sequence[float], *, knee_tokens: float
+    points: Sequence[StepPoint],
+    seconds: Sequence[float],
+    *,
+    knee_tokens: float,
+    overhead_s: float = 0.0,
 ) -> Validated:
-    """Return the fit to measured steps, every third held out."""
+    """Return the fit to measured steps, every third held out.
+
+    The costs have at least ``overhead_s`` a step, which an engine takes and its layers do not.
+    """
     found = validated(measured_points(points, seconds), knee_tokens=knee_tokens, source="torch")
     if found is None:
         raise ValueError(f"too few steps were measured: {len(points)}")
-    return found
+    costs = found.profile.costs
+    costs = replace(costs, overhead_s=max(costs.overhead_s, overhead_s))
+    return replace(found, profile=replace(found.profile, costs=costs))
 
 
 def machine_figures(
@@ -104,7 +113,8 @@ def machine_figures(
 ) -> MachineFigures:
     """Return what the steps say of the device.
 
-    ``one_token_s``: the step of one token; ``nothing_s``: that of layers of next to no width.
+    ``one_token_s``: the step of one token; ``nothing_s``: that of layers of next to no width, or
+    what an engine takes for it.
     """
     costs = found.profile.costs
     flops = 2.0 * widths.layers * widths.layer_parameters / costs.token_s

@@ -53,6 +53,16 @@ class Costs:
         needed = seen[self.tree.hi] > seen[self.tree.lo]
         return float(self.own_s[chosen].sum() + self.prefix_s[needed].sum())
 
+    @property
+    def shared_out_s(self) -> Floats:
+        """Return the seconds of each row, (n,) by position, prefixes paid by all of their rows."""
+        each = self.prefix_s / np.maximum(self.tree.hi - self.tree.lo, 1)
+        steps = np.zeros(len(self.own_s) + 1)
+        np.add.at(steps, self.tree.lo, each)
+        np.subtract.at(steps, self.tree.hi, each)
+        seconds: Floats = self.own_s + np.cumsum(steps)[:-1]
+        return seconds
+
 
 def costs_of(
     schedule: Schedule,
