@@ -15,7 +15,7 @@ from blend.cli.calibrating import (
     torch_device,
 )
 from blend.cli.completion import jobs
-from blend.cli.console import counted, err, inert, percent, print_json
+from blend.cli.console import counted, err, inert, percent, print_json, warn
 from blend.cli.machine import CALIBRATED, datasheet, device_name, processor_name
 from blend.cli.options import JsonOption
 from blend.cli.profile_store import keep_entry, profiles_path, write_entries
