@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale bench-plan accidents chaos clean
+.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale bench-plan accidents chaos docs pictures clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' Makefile | while read -r target text; do \
@@ -36,6 +36,8 @@ demo: model ## run examples/requests.jsonl on a real small model and show what c
 	@echo
 	@$(BIN)/python examples/answers.py examples/requests.jsonl $(DEMO)/results.jsonl \
 		choice-sky-07 open-02
+	$(BIN)/blend report $(DEMO)/results.blend --overwrite
+	@echo "         open it in a browser: schedule, prefix tree, timeline, lengths"
 	@echo "results: $(DEMO)/results.jsonl"
 	@echo "job:     $(DEMO)/results.blend (look into it with \`$(BIN)/blend show $(DEMO)/results.blend tree\`)"
 	@echo "again:   \`make demo\` shows this run at once, \`make demo FRESH=1\` runs it anew"
@@ -74,6 +76,12 @@ accidents: setup ## what blend and run-batch leave after the same accidents: doc
 
 chaos: setup ## 100 rounds of kills, torn files, full disks and races, each checked
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
+
+docs: setup ## write help and sessions into the documents that quote them
+	$(BIN)/python -m scripts.documents
+
+pictures: setup ## draw the pictures of the documents again (needs Chromium)
+	$(BIN)/python -m scripts.pictures
 
 clean: ## remove caches and the demo's job; the environment and the model stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

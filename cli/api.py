@@ -24,7 +24,7 @@ from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.identical import Followers
 from blend.core.planning.lengths import Observations, choose_sample, estimate
 from blend.core.planning.optimum import bound_s, work_of
-from blend.core.planning.plan import BY_CLASS, Plan, make_plan
+from blend.core.planning.plan import BY_CLASS, Plan, plan_on
 from blend.core.planning.profile import with_costs
 from blend.core.planning.prompt_lint import lint_prompts
 from blend.core.planning.tree import Tree, build_tree
@@ -105,7 +105,9 @@ def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions
     chosen = np.zeros(len(prompts), np.bool_)
     chosen[rows] = True
     open_rows = job.pending()
-    schedule = _make_plan(prompts, tree, options, policy="dfs").schedule
+    schedule = plan_on(
+        options.engine(), prompts, policy="dfs", observations=None, tree=tree, seed=options.seed
+    ).schedule
     return schedule.only(chosen & open_rows[prompts.job_rows]).renumbered(
         prompts.job_rows, total=len(open_rows)
     )
@@ -209,7 +211,14 @@ def plan_job(
     if options.policy == "auto":
         plan = _guarded_plan(prompts, tree, options, observations, engine, clock)
     else:
-        plan = _make_plan(prompts, tree, options, policy=options.policy, observations=observations)
+        plan = plan_on(
+            engine,
+            prompts,
+            policy=options.policy,
+            observations=observations,
+            tree=tree,
+            seed=options.seed,
+        )
         plan = _paced(plan, engine, options.reach)
         plan = _with_outlook(plan, prompts, tree, observations, engine, clock)
     sampled = np.flatnonzero(~np.isnan(observations.tokens))
@@ -256,26 +265,6 @@ def plan_job(
     schedule = plan.schedule.renumbered(rows, total=total)
     job.save_plan(record, schedule, followers)
     return replace(plan, schedule=schedule)
-
-
-def _make_plan(
-    prompts: Prompts,
-    tree: Tree,
-    options: PlanOptions,
-    *,
-    policy: Policy,
-    observations: Observations | None = None,
-) -> Plan:
-    return make_plan(
-        prompts,
-        policy=policy,
-        hardware=options.hardware,
-        model=options.model,
-        observations=observations,
-        tree=tree,
-        seed=options.seed,
-        mode=options.mode,
-    )
 
 
 def _paced(plan: Plan, engine: EngineModel, reach: Reach) -> Plan:

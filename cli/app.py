@@ -5,13 +5,19 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
 from blend.cli.commands import COMMANDS, add_commands
+from blend.cli.completion import completed_words
 from blend.cli.console import print_error
+from blend.cli.misuse import misuse
+from blend.cli.settings import FILES
+from blend.cli.settings_file import read_settings, settings_paths
 from blend.core.errors import RESUMABLE, USAGE, BlendError
 
 INTERRUPTED = 130
@@ -39,9 +45,33 @@ def blend_app(words: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_options)
-    # The shell's completion passes its words otherwise.
-    add_commands(app, COMMANDS if "_BLEND_COMPLETE" in os.environ else words)
+    help_asked = bool({"-h", "--help"}.intersection(words))
+
+    @app.callback()
+    def options(
+        ctx: typer.Context,
+        config: Annotated[
+            Path | None,
+            typer.Option(
+                metavar="PATH",
+                envvar="BLEND_CONFIG",
+                help="Settings file; the nearest blend.toml of this folder and those above if "
+                "absent.",
+            ),
+        ] = None,
+        version: Annotated[  # noqa: ARG001 - its callback has ended the command
+            bool,
+            typer.Option(
+                "--version", callback=_version, is_eager=True, help="Print the version and exit."
+            ),
+        ] = False,
+    ) -> None:
+        """Plan and run offline LLM batch jobs."""
+        # The help has to be there for whoever mends a settings file.
+        with suppress(BlendError) if help_asked else nullcontext():
+            ctx.meta[FILES] = tuple(map(read_settings, settings_paths(config)))
+
+    add_commands(app, completed_words() or words)
     return app
 
 
@@ -53,14 +83,6 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-def _options(
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
-    ),
-) -> None:
-    """Plan and run offline LLM batch jobs."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (0, 1 … 6 or 130)."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -70,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(error.message, error.hint)
         return error.exit_code
     except TyperException as error:
-        _print_misuse(error)
+        _print_misuse(error, words)
         return error.exit_code
     except BrokenPipeError:
         # The reader of our stdout has gone; nothing is left to say to it.
@@ -101,12 +123,14 @@ def command() -> NoReturn:
     sys.exit(code)
 
 
-def _print_misuse(error: TyperException) -> None:
+def _print_misuse(error: TyperException, words: Sequence[str]) -> None:
     # Without a message the help has been printed: no command was given.
-    if message := error.format_message():
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context else "blend"
-        print_error(message, f"`{command} --help` lists what it takes")
+    if error.format_message():
+        command = next((f"blend {word}" for word in words if word in COMMANDS), "blend")
+        message, meant = misuse(error)
+        if getattr(error, "option_name", None) == "--config":
+            meant = f"`--config` stands before the command: `blend --config PATH {command[6:]}`"
+        print_error(message, meant or f"`{command} --help` lists what it takes")
 
 
 def _refused(error: OSError) -> int:

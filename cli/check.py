@@ -1,5 +1,6 @@
 """`blend check`: validate request files without a model."""
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from typing import Annotated
 import typer
 
 from blend.cli.advice import advice, lint_document, lint_sample
-from blend.cli.console import counted, inert, out, print_json
+from blend.cli.console import counted, err, inert, out, print_json
 from blend.cli.inputs import expand_inputs
 from blend.cli.judging import Judged, judged_lines
 from blend.cli.options import JsonOption
@@ -25,7 +26,7 @@ InputsArgument = Annotated[
 ]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Stop at the first rejected line.")]
 MaxLineBytesOption = Annotated[
-    int, typer.Option(min=1, help="Reject lines longer than this, in bytes.")
+    int, typer.Option(min=1, metavar="BYTES", help="Reject lines longer than this, in bytes.")
 ]
 
 
@@ -38,6 +39,11 @@ class CheckCounts:
     notes: Counter[Note] = field(default_factory=Counter)
     blank: int = 0
     prompts: PromptSample = field(default_factory=PromptSample)
+
+    @property
+    def lines(self) -> int:
+        """All lines, the blank ones too."""
+        return self.accepted.total() + len(self.rejected) + self.blank
 
     def add(self, source: str, judged: Judged) -> None:
         """Count one line of ``source``."""
@@ -81,7 +87,10 @@ def check_command(
         check_inputs(sources, counts, strict=strict, max_line_bytes=max_line_bytes)
     finally:
         # What was found before a damaged file or an interrupt is worth knowing.
-        _print(counts, json=json)
+        if counts.lines or not sys.exception():
+            _print(counts, json=json)
+    if not counts.lines:
+        err.print(f"no line to check in {inert(', '.join(map(shown_source, sources)))}")
     if counts.rejected:
         raise typer.Exit(SOME_FAILED)
 

@@ -12,8 +12,23 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-out = Console(soft_wrap=True, highlight=False, emoji=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+
+def opened(*, stderr: bool) -> Console:
+    """Return a console that minds what rich does not: `CLICOLOR=0` and `CLICOLOR_FORCE`."""
+    plain = os.environ.get("CLICOLOR") == "0" and not os.environ.get("FORCE_COLOR")
+    forced = os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0") and "NO_COLOR" not in os.environ
+    return Console(
+        stderr=stderr,
+        soft_wrap=True,
+        highlight=False,
+        emoji=False,
+        no_color=True if plain and not forced else None,
+        force_terminal=True if forced else None,
+    )
+
+
+out = opened(stderr=False)
+err = opened(stderr=True)
 
 # C0 and C1 controls, and the marks that reorder text: what could act on a terminal. And what
 # cannot be written to one: the bytes of a file name that is not UTF-8.
@@ -35,13 +50,40 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
+def on_terminal(console: Console) -> bool:
+    """Return whether what is printed can be redrawn in place; colour alone may be forced."""
+    return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    """Print to ``err`` even where a command is to be quiet."""
+    quiet, err.quiet = err.quiet, False
+    try:
+        yield
+    finally:
+        err.quiet = quiet
+
+
+def warn(message: str) -> None:
+    """Warn on stderr, of what a quiet command says, too."""
+    with _heard():
+        err.print(f"[bold yellow]warning:[/] {inert(message)}")
+
+
+def end_of(text: str, width: int) -> str:
+    """Return the last *width* characters of *text*, an ellipsis first where it was cut."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+
+
 def print_error(message: str, hint: str | None) -> None:
     """Say what went wrong on stderr, and what helps."""
     # A message of ours may have lines; a line break inside user text was never in it.
     text = "\n".join(inert(line) for line in message.split("\n"))
-    err.print(f"[bold red]error:[/] {text}")
-    if hint:
-        err.print(f"[bold]hint:[/] {inert(hint)}")
+    with _heard():
+        err.print(f"[bold red]error:[/] {text}")
+        if hint:
+            err.print(f"[bold]hint:[/] {inert(hint)}")
 
 
 def print_json(document: object) -> None:
@@ -62,7 +104,7 @@ def print_csv(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 @contextmanager
 def paged() -> Iterator[None]:
     """Show what is printed to ``out`` in a pager where it is longer than the terminal."""
-    if not (out.is_terminal and sys.stdin.isatty()):
+    if not (on_terminal(out) and sys.stdin.isatty()):
         yield
         return
     with out.capture() as captured:

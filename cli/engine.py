@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from blend.cli.console import counted, err, inert
+from blend.cli.console import counted, err, warn
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -19,7 +19,7 @@ from blend.cli.options import EngineOptions, PacingName, whole_number
 from blend.cli.server import open_server
 from blend.core.engines import Capacity, Engine
 from blend.core.engines.scratch import clear_left_behind
-from blend.core.engines.vllm_version import installed_version, untested
+from blend.core.engines.vllm_version import installed_version, is_installed, untested
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.hardware import ModelShape, hardware_preset, kv_capacity_tokens
@@ -44,9 +44,14 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
     _refuse_mixture(job, options)
     _refuse_other_context(job, options.arguments)
     if options.name == "vllm":
+        if not is_installed():
+            raise BlendError(
+                "vLLM is not installed",
+                hint="`pip install 'blend-batch[gpu]'`; a server is used by `--engine openai`",
+            )
         end_left_behind()
         if words := untested(installed_version()):
-            err.print(f"[bold yellow]warning:[/] {inert(words)}")
+            warn(words)
     seat = Seat(partial(_start, job, options))
     try:
         if options.name == "vllm":

@@ -5,15 +5,16 @@ from typing import Annotated
 import typer
 
 from blend.cli.console import counted, duration, err, inert, percent
-from blend.cli.job_plan import fitting_schedule, plan_of
+from blend.cli.display import ProgressStyle, display_options
+from blend.cli.job_plan import fitting_schedule
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
 from blend.cli.run_limits import NO_LIMITS, RunLimits, run_limits
 from blend.cli.session import Session, await_engine, opened_session, run_watched
 from blend.cli.status import causes, copied_line, next_command
 from blend.cli.ways import paced_as_asked, way_in_words, way_of, with_way
+from blend.cli.workload import costs_in_plan
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
-from blend.core.planning.choice import costs_of, first_rows, most_in_time
-from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.choice import first_rows, most_in_time
 from blend.core.schedule import Schedule
 from blend.store.job import Job
 
@@ -44,15 +45,7 @@ def _cheapest_first(session: Session, schedule: Schedule) -> Schedule:
     job, limit = session.job, session.limit
     if limit is None:
         return schedule
-    sizes, settings = job.sizes(), plan_of(job).settings
-    costs = costs_of(
-        schedule,
-        prompt_tokens=sizes.prompt_tokens,
-        sequences=sizes.sequences,
-        capacity=session.engine.capacity,
-        hardware=Hardware(**settings["hardware"]),
-        model=ModelShape(**settings["model"]),
-    )
+    costs = costs_in_plan(job, schedule, session.engine.capacity)
     return most_in_time(schedule, costs, limit.left_s)
 
 
@@ -78,12 +71,13 @@ def exit_code_of(job: Job) -> int:
     return SOME_FAILED if counts.failed else 0
 
 
-@takes(limits=run_limits, options=engine_options)
+@takes(limits=run_limits, options=engine_options, progress=display_options)
 def execute_command(
     job_path: JobArgument,
     *,
     limits: RunLimits,
     options: EngineOptions,
+    progress: ProgressStyle,
     resume: ResumeOption = False,
 ) -> None:
     """Run every request that has no result yet, in the order of the plan."""
@@ -96,7 +90,8 @@ def execute_command(
                     "the job was executed before and is not finished",
                     hint=f"`{next_command(job, job.counts())}` goes on with it",
                 )
-            with opened_session(job, with_way(options, job.plan()), limits) as session:
+            start = with_way(options, job.plan())
+            with opened_session(job, start, limits, progress) as session:
                 if way := way_of(job.plan()):
                     err.print(f"as planned: {way_in_words(way)}")
                 execute(session, schedule, limits)

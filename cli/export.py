@@ -91,7 +91,10 @@ def refuse_outputs(
             )
     files = [Path(path).resolve() for path in paths if not _is_stream(path)]
     if len(set(files)) < len(files):
-        raise BlendError(f"results and errors would share one file: {files[0]}")
+        raise BlendError(
+            f"results and errors would share one file: {files[0]}",
+            hint="name another for the errors with `--errors`",
+        )
 
 
 def _is_stream(path: str) -> bool:

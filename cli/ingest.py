@@ -8,7 +8,8 @@ from pathlib import Path
 import typer
 
 from blend.cli.check import InputsArgument, MaxLineBytesOption, StrictOption
-from blend.cli.console import counted, err, inert, print_json
+from blend.cli.console import counted, err, inert, print_json, warn
+from blend.cli.display import ProgressStyle, display_options
 from blend.cli.ingest_counts import IngestCounts, document, print_ingested
 from blend.cli.ingest_options import (
     ChatTemplateOption,
@@ -31,9 +32,9 @@ from blend.cli.job_model import (
     settled_model,
     template_text,
 )
-from blend.cli.options import JsonOption, MaxModelLen
+from blend.cli.options import JsonOption, MaxModelLen, takes
 from blend.cli.reading import reading_progress
-from blend.cli.rejections import RejectionTally, print_notes
+from blend.cli.rejections import RejectionTally, lines_of, print_notes
 from blend.cli.sharing import opened_sketch, save_sketch
 from blend.cli.survey import Survey, SurveyRules, survey
 from blend.core.command_line import command_line
@@ -55,6 +56,7 @@ class IngestOptions:
     strict: bool = False
     strict_model: bool = False
     max_line_bytes: int = MAX_LINE_BYTES
+    progress: ProgressStyle = "auto"
 
 
 def ingest(job_path: Path, inputs: Sequence[str], options: IngestOptions) -> IngestCounts:
@@ -106,9 +108,9 @@ def _finished(job: Job | None, file: InputFile, counts: IngestCounts) -> bool:
         return True
     same_name = [source for source in sources if source.path == file.name != STDIN]
     if same_name and all(source.digest != file.digest for source in same_name):
-        err.print(
-            f"[bold yellow]warning:[/] {inert(file.name)} has changed since it was ingested; "
-            "the job keeps what it has, and the file is added as a new one"
+        warn(
+            f"{file.name} has changed since it was ingested; the job keeps what it has, and the "
+            "file is added as a new one"
         )
     return False
 
@@ -127,18 +129,25 @@ def _look(files: Sequence[InputFile], options: IngestOptions, model: ModelOption
     _print_models(found, model)
     if not found.accepted:
         names = ", ".join(file.name for file in files)
-        why = f": {len(found.rejected):,} lines rejected" if found.rejected else ""
+        rejected = len(found.rejected)
+        why = f": {lines_of(rejected)} rejected" if rejected else ""
         code = SOME_FAILED if found.rejected else USAGE
-        raise BlendError(f"no request to ingest in {names}{why}", exit_code=code)
+        raise BlendError(
+            f"no request to ingest in {names}{why}",
+            hint="mend the lines listed above; `blend check` looks at them without a model"
+            if found.rejected
+            else 'a request is a line of JSON, such as {"prompt": "Why is the sky blue?"}',
+            exit_code=code,
+        )
 
 
 def _print_models(found: Survey, model: ModelOptions) -> None:
     others = {name: count for name, count in found.models.items() if name != model.model}
     if others:
-        named = ", ".join(inert(name) for name in list(others)[:3]) + ", …" * (len(others) > 3)
-        err.print(
-            f"[bold yellow]warning:[/] {counted(sum(others.values()), 'requests')} name another "
-            f"model ({named}) and run on {inert(model.model or '')}"
+        named = ", ".join(list(others)[:3]) + ", …" * (len(others) > 3)
+        warn(
+            f"{counted(sum(others.values()), 'requests')} name another model ({named}) and run on "
+            f"{model.model or ''}"
         )
 
 
@@ -160,7 +169,7 @@ def _take(
     late = RejectionTally()
     for file in files:
         source = _source(job, file)
-        with reading_progress(file.name) as show:
+        with reading_progress(file.name, options.progress) as show:
             batches = take_file(job, file, source, tokenizer=tokenizer, rules=rules)
             for number, taken in enumerate(batches, 1):
                 sketch = sketch.seen(taken.prompts)
@@ -200,9 +209,12 @@ def _sum_up(job: Job, files: Sequence[InputFile], counts: IngestCounts) -> None:
     counts.rejected_before = any(path in names for path, _ in job.rejected())
 
 
+@takes(progress=display_options)
 def ingest_command(
     inputs: InputsArgument,
     job: JobOption,
+    *,
+    progress: ProgressStyle,
     model: ModelOption = None,
     revision: RevisionOption = None,
     max_model_len: MaxModelLen = None,
@@ -227,6 +239,7 @@ def ingest_command(
         strict=strict,
         strict_model=strict_model,
         max_line_bytes=max_line_bytes,
+        progress=progress,
     )
     counts = ingest(job, inputs, options)
     print_json(document(counts)) if json else print_ingested(counts)

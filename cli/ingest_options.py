@@ -5,10 +5,14 @@ from typing import Annotated
 
 import typer
 
+from blend.cli.completion import jobs
 from blend.cli.intake import OnDuplicate
 
 _MODEL = "Model"
-JobOption = Annotated[Path, typer.Option("--job", "-j", metavar="JOB", help="The job file.")]
+JobOption = Annotated[
+    Path,
+    typer.Option("--job", "-j", metavar="JOB", help="The job file.", autocompletion=jobs),
+]
 ModelOption = Annotated[
     str | None,
     typer.Option(
@@ -21,7 +25,9 @@ ModelOption = Annotated[
 ]
 RevisionOption = Annotated[
     str | None,
-    typer.Option(help="Branch, tag or commit of the model on the hub.", rich_help_panel=_MODEL),
+    typer.Option(
+        metavar="REV", help="Branch, tag or commit of the model on the hub.", rich_help_panel=_MODEL
+    ),
 ]
 ChatTemplateOption = Annotated[
     Path | None,

@@ -69,6 +69,8 @@ def _known(name: str, path: Path) -> InputFile:
             state = os.fstat(file.fileno())
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise BlendError(f"cannot read {name}: {error.strerror}") from error
+        raise BlendError(
+            f"cannot read {name}: {error.strerror}", hint="check its permissions and its disk"
+        ) from error
     shown = STDIN if name == "-" else as_utf8(name)
     return InputFile(shown, path, state.st_size, digest, state.st_mtime_ns)

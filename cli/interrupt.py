@@ -13,6 +13,16 @@ class Interrupt:
     """Whether a person has asked to stop."""
 
     asked: bool = False
+    in_place: bool = False
+
+    @contextmanager
+    def told_in_place(self, in_place: bool) -> Iterator[None]:
+        """Say it without a new line while what is on the terminal is redrawn *in_place*."""
+        self.in_place = in_place
+        try:
+            yield
+        finally:
+            self.in_place = False
 
 
 @contextmanager
@@ -25,7 +35,8 @@ def drain_on_interrupt() -> Iterator[Interrupt]:
             raise KeyboardInterrupt
         interrupt.asked = True
         # os.write, not a console: the handler may have interrupted one in mid-write.
-        os.write(2, b"\nstopping, and saving what there is; Ctrl-C again stops at once\n")
+        said = b"stopping, and saving what there is; Ctrl-C again stops at once"
+        os.write(2, b"\r\x1b[2K" + said if interrupt.in_place else b"\n" + said + b"\n")
 
     previous = {s: signal.signal(s, on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
     try:

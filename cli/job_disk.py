@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from blend.cli.console import err, inert
+from blend.cli.console import warn
 
 # FUSE file systems other than these are local ones, such as an overlay or an encrypted folder.
 _NETWORK = re.compile(
@@ -15,15 +15,20 @@ _MOUNTS = Path("/proc/self/mounts")
 
 def warn_of_network_disk(job: Path) -> None:
     """Say so on stderr when the job is on a network file system."""
+    if kind := network_disk(job):
+        warn(
+            f"the job is on a network file system ({kind}), where its locks may not hold and a "
+            "power cut may cost it: a local disk is safer, and faster"
+        )
+
+
+def network_disk(path: Path) -> str | None:
+    """Return the type of the network file system that holds *path*; None for a local one."""
     try:
         mounts = _MOUNTS.read_text(errors="surrogateescape")
     except OSError:
-        return
-    if kind := network_file_system(job.resolve(), mounts):
-        err.print(
-            f"warning: the job is on a network file system ({inert(kind)}), where its locks may "
-            "not hold and a power cut may cost it: a local disk is safer, and faster"
-        )
+        return None
+    return network_file_system(path.resolve(), mounts)
 
 
 def network_file_system(path: Path, mounts: str) -> str | None:

@@ -1,9 +1,11 @@
 """Which model is a job for? The first ingest says it, the job keeps it, later ones compare it."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from blend.cli.console import err, inert
 from blend.core.command_line import command_line, shell_word
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.hardware import ModelShape, model_shape
@@ -28,10 +30,15 @@ def template_text(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise BlendError(f"chat template is not UTF-8: {path}: {error.reason}") from None
+        raise BlendError(
+            f"chat template is not UTF-8: {path}: {error.reason}", hint="save it as UTF-8 text"
+        ) from None
     why = template_fault(text)
     if why:
-        raise BlendError(f"chat template cannot be parsed: {path}:{why}")
+        raise BlendError(
+            f"chat template cannot be parsed: {path}:{why}",
+            hint="correct that line, or leave `--chat-template` out for the model's own",
+        )
     return text
 
 
@@ -56,6 +63,10 @@ def loaded_tokenizer(options: ModelOptions) -> Tokenizer:
     """Load the tokenizer of settled options; raise BlendError when that cannot be."""
     if options.model is None:
         raise ValueError("options are not settled")
+    # It would tell of every attempt to reach the hub; what came of them is told once.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    if "/" not in options.model and not Path(options.model).is_dir():
+        err.print(f"no folder here is called {inert(options.model)}: looking for it on the hub")
     return load_tokenizer(
         options.model,
         revision=options.revision,

@@ -1,7 +1,17 @@
-"""Which machine is this? The GPU that nvidia-smi names, or a generic CPU."""
+"""Which machine is this? The GPU that nvidia-smi names, or a CPU; as calibrated where it was."""
 
+import os
+import platform
 import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from blend.cli.profile_store import read_section
+from blend.core.command_line import command_line
+from blend.core.errors import BlendError
 from blend.core.planning.hardware import (
     DEFAULT_HARDWARE,
     Hardware,
@@ -26,9 +36,62 @@ def gpu_name() -> str | None:
     return names[0].strip() if names else None
 
 
+CALIBRATED = "calibrated"
+
+
+def device_name() -> str:
+    """Return what this machine computes on: its first GPU, or its processor and cores."""
+    return gpu_name() or processor_name()
+
+
+def processor_name() -> str:
+    """Return what the processors of this machine are called, and how many they are."""
+    return f"{platform.machine()} x {os.cpu_count()}"
+
+
 def this_hardware(name: str | None) -> Hardware:
-    """Return the preset called *name*, or the one of this machine's first GPU, or a CPU's."""
+    """Return the preset called *name*, or of a file of profiles; without a name this machine.
+
+    That is what was calibrated of it, else the datasheet of its first GPU or a generic CPU.
+    BlendError where the name is of nothing.
+    """
+    if name == CALIBRATED:
+        return _required(_calibrated(device_name(), None), "this machine was not calibrated")
+    if name and is_file_of_profiles(name):
+        device = device_in(Path(name))
+        return _required(_calibrated(device, Path(name)), f"no machine is described in {name}")
     if name:
         return hardware_preset(name)
+    return _calibrated(device_name(), None) or datasheet()
+
+
+def datasheet() -> Hardware:
+    """Return the preset of this machine's first GPU, or of a generic CPU."""
     gpu = gpu_name()
     return (gpu and hardware_for_gpu(gpu)) or hardware_preset(DEFAULT_HARDWARE)
+
+
+def is_file_of_profiles(name: str) -> bool:
+    """Tell whether a name of a device is in fact a path."""
+    return name.endswith(".json") or Path(name).is_file()
+
+
+def device_in(path: Path) -> str:
+    """Return the device that a file of profiles describes, "" for none."""
+    return next(iter(read_section("machines", path)), "")
+
+
+def _calibrated(device: str, path: Path | None) -> Hardware | None:
+    entry: Mapping[str, Any] | None = read_section("machines", path).get(device)
+    if entry is None:
+        return None
+    # Another version's entry with other fields counts as none.
+    with suppress(KeyError, TypeError):
+        return replace(Hardware(**entry["hardware"]), source="calibrated")
+    return None
+
+
+def _required(found: Hardware | None, lacking: str) -> Hardware:
+    if found is None:
+        raise BlendError(lacking, hint=f"`{command_line('blend', 'calibrate')}` measures it")
+    return found

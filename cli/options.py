@@ -9,15 +9,25 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from blend.cli.completion import jobs
 from blend.core.errors import BlendError
 
 EngineName = Literal["vllm", "openai", "sim"]
 PacingName = Literal["step-budget", "gate", "none"]
 Command = Callable[..., None]
 
-JobArgument = Annotated[Path, typer.Argument(metavar="JOB", help="The job file.")]
+_ENGINE = "Engine"
+_SERVER = "Engine: a server that runs"
+_TROUBLE = "Engine: trouble"
+
+JobArgument = Annotated[
+    Path, typer.Argument(metavar="JOB", help="The job file.", autocompletion=jobs)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout instead.")]
-MaxModelLen = Annotated[int | None, typer.Option(min=1, help="Context length in tokens.")]
+MaxModelLen = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Context length in tokens.", rich_help_panel="Model"),
+]
 # numpy takes no negative seed, vLLM none beyond 32 bits.
 MAX_SEED = 2**32 - 1
 
@@ -60,48 +70,96 @@ def engine_options(
     engine: Annotated[
         EngineName,
         typer.Option(
-            help="vllm, openai: a server that runs, or sim: made-up answers in virtual time."
+            metavar="ENGINE",
+            help="vllm; openai: a server that runs; or sim: made-up answers in virtual time.",
+            rich_help_panel=_ENGINE,
         ),
     ] = "vllm",
     base_url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Address of the server, for the engine openai."),
+        typer.Option(
+            metavar="URL",
+            help="Address of the server, for the engine openai.",
+            rich_help_panel=_SERVER,
+        ),
     ] = None,
     api_key: Annotated[
         str | None,
         typer.Option(
-            envvar="OPENAI_API_KEY", help="Key for the server; others may see command lines."
+            envvar="OPENAI_API_KEY",
+            metavar="KEY",
+            help="Key for the server; better in OPENAI_API_KEY: others may see command lines.",
+            rich_help_panel=_SERVER,
         ),
     ] = None,
     served_model_name: Annotated[
-        str | None, typer.Option(help="Name of the model at the server; the model's if absent.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of the model at the server; the model's if absent.",
+            rich_help_panel=_SERVER,
+        ),
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Sequences at the server at most; 64 if absent.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Sequences at the server at most; 64 if absent.",
+            rich_help_panel=_SERVER,
+        ),
     ] = None,
     max_model_len: MaxModelLen = None,
     tensor_parallel_size: Annotated[
         int | None,
-        typer.Option("--tensor-parallel-size", "-tp", min=1, help="GPUs that share one model."),
+        typer.Option(
+            "--tensor-parallel-size",
+            "-tp",
+            min=1,
+            metavar="N",
+            help="GPUs that share one model.",
+            rich_help_panel=_ENGINE,
+        ),
     ] = None,
     gpu_memory_utilization: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Share of the GPU memory to use.")
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="Share of the GPU memory to use.",
+            rich_help_panel=_ENGINE,
+        ),
     ] = None,
     kv_cache_memory_bytes: Annotated[
-        int | None, typer.Option(min=1, help="Bytes of the KV cache, exactly.")
+        int | None,
+        typer.Option(
+            min=1, metavar="BYTES", help="Bytes of the KV cache, exactly.", rich_help_panel=_ENGINE
+        ),
     ] = None,
     max_num_seqs: Annotated[
-        int | None, typer.Option(min=1, help="Sequences in one step at most.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Sequences in one step at most.", rich_help_panel=_ENGINE
+        ),
     ] = None,
     max_num_batched_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens in one step at most.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Tokens in one step at most.", rich_help_panel=_ENGINE
+        ),
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Data type of the weights.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", help="Data type of the weights.", rich_help_panel=_ENGINE),
+    ] = None,
     pacing: Annotated[
         PacingName | None,
         typer.Option(
-            help="What keeps the pace of prefill: the budget of each step, a gate before the "
-            "engine, or none; the gate if absent."
+            metavar="PACE",
+            help="What keeps the pace of prefill: step-budget, a budget of each step; gate, a gate "
+            "before the engine; or none. The gate if absent.",
+            rich_help_panel=_ENGINE,
         ),
     ] = None,
     engine_arg: Annotated[
@@ -110,27 +168,43 @@ def engine_options(
             metavar="NAME[=VALUE]",
             help="Any other option of the engine (of `vllm serve`), without its dashes; "
             "may be repeated.",
+            rich_help_panel=_ENGINE,
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=MAX_SEED, help="Seed of sampling and of the random order.")
+        int,
+        typer.Option(
+            min=0,
+            max=MAX_SEED,
+            metavar="N",
+            help="Seed of sampling and of the random order.",
+        ),
     ] = 0,
     max_rebuilds: Annotated[
         int,
         typer.Option(
-            min=0, help="Replace an engine that dies so many times in a row without a new result."
+            min=0,
+            metavar="N",
+            help="Replace an engine that dies so many times in a row without a new result.",
+            rich_help_panel=_TROUBLE,
         ),
     ] = TOLERANCE.max_rebuilds,
     give_up_after: Annotated[
         int,
         typer.Option(
-            min=0, help="Stop when the first so many results are all failures; 0 for never."
+            min=0,
+            metavar="N",
+            help="Stop when the first so many results are all failures; 0 for never.",
+            rich_help_panel=_TROUBLE,
         ),
     ] = TOLERANCE.give_up_after,
     stall_timeout: Annotated[
         float | None,
         typer.Option(
-            min=1, help="Seconds without a word after which vLLM counts as hung; 600 if absent."
+            min=1,
+            metavar="SECONDS",
+            help="Seconds without a word after which vLLM counts as hung; 600 if absent.",
+            rich_help_panel=_TROUBLE,
         ),
     ] = None,
 ) -> EngineOptions:
@@ -177,7 +251,10 @@ def whole_number(arguments: Mapping[str, str | None], name: str, default: int) -
     if value is None:
         return default
     if not value.isdecimal() or not int(value):
-        raise BlendError(f"`{name}` must be a positive whole number: {value}")
+        raise BlendError(
+            f"`{name}` must be a positive whole number: {value}",
+            hint="correct it, or leave it out",
+        )
     return int(value)
 
 

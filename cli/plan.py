@@ -10,16 +10,18 @@ import numpy as np
 import typer
 
 from blend.cli.api import PlanOptions, find_followers, observations_of, plan_job, sample_schedule
+from blend.cli.completion import devices
 from blend.cli.console import counted, duration, err, inert, percent, significant
+from blend.cli.display import ProgressStyle, display_options
 from blend.cli.engine import SIM_HARDWARE
 from blend.cli.job_model import require_rows, shape_of
 from blend.cli.job_plan import plan_of
 from blend.cli.job_run import plan_advice
-from blend.cli.machine import this_hardware
+from blend.cli.machine import CALIBRATED, this_hardware
 from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
 from blend.cli.profiles import best_profile, measured_line
 from blend.cli.session import Session, opened_session, run_watched
-from blend.cli.ways import reach_of, way_in_words
+from blend.cli.ways import assumed_capacity, reach_of, way_in_words
 from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE
 from blend.core.planning.engine_model import StepCosts
@@ -30,6 +32,8 @@ from blend.core.planning.ways import AS_IT_COMES
 from blend.core.prompts import Prompts
 from blend.core.schedule import PolicyChoice
 from blend.store.job import Job
+
+_PLAN = "Plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +51,54 @@ class PlanChoices:
 def plan_choices(
     policy: Annotated[
         PolicyChoice,
-        typer.Option(help="How to order and admit; auto simulates several and keeps the fastest."),
+        typer.Option(
+            help="How to order and admit; auto simulates several and keeps the fastest.",
+            rich_help_panel=_PLAN,
+        ),
     ] = "paper",
     no_sample: Annotated[
-        bool, typer.Option("--no-sample", help="Run nothing: guess lengths from max_tokens.")
+        bool,
+        typer.Option(
+            "--no-sample", help="Run nothing: guess lengths from max_tokens.", rich_help_panel=_PLAN
+        ),
     ] = False,
     sample_rate: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the requests to run as the sample.")
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="Share of the requests to run as the sample.",
+            rich_help_panel=_PLAN,
+        ),
     ] = 0.01,
     sample_seconds: Annotated[
-        float, typer.Option(min=0, help="Cut the sample off after this many seconds.")
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Cut the sample off after this many seconds.",
+            rich_help_panel=_PLAN,
+        ),
     ] = 30.0,
     hardware: Annotated[
         str | None,
-        typer.Option(help="Plan for this device, such as h100; this machine's if absent."),
+        typer.Option(
+            metavar="NAME",
+            autocompletion=devices,
+            help="Plan for this device, such as h100, `calibrated` or a file of `blend calibrate`; "
+            "if absent this machine, as far as it is known.",
+            rich_help_panel=_PLAN,
+        ),
     ] = None,
     plan_time: Annotated[
         float | None,
-        typer.Option(min=0, help="Seconds to plan in; 5 % of the predicted run if absent."),
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Seconds to plan in; 5 % of the predicted run if absent.",
+            rich_help_panel=_PLAN,
+        ),
     ] = None,
     no_fan_out: Annotated[
         bool,
@@ -72,6 +106,7 @@ def plan_choices(
             "--no-fan-out",
             help="Run every request, also those that are identical and sampled with temperature 0 "
             "or a seed; of these one runs otherwise, for all.",
+            rich_help_panel=_PLAN,
         ),
     ] = False,
 ) -> PlanChoices:
@@ -125,11 +160,15 @@ def sample_and_plan(
     capacity = session.engine.capacity if session else None
     options = session.options if session else options or EngineOptions("vllm", {}, settings.seed)
     reach = reach_of(options, capacity, started=settings.reach.started)
+    settings = replace(settings, reach=reach, costs=_costs(job, options, settings))
+    if capacity is None and options.name == "vllm" and settings.measured:
+        context = int(job.meta("context_tokens") or 0)
+        capacity = assumed_capacity(settings.engine(), options, context=context)
     plan = plan_job(
         job,
         prompts,
         tree,
-        replace(settings, reach=reach, costs=_costs(job, options, settings)),
+        settings,
         observations_of(job, prompts, dropped),
         capacity=capacity,
         spent_s=spent_s,
@@ -166,6 +205,8 @@ def _costs(job: Job, options: EngineOptions, settings: PlanOptions) -> StepCosts
     """Return what steps cost as measured here, and say so; None where the datasheet has to do."""
     found = best_profile(job, options, settings.engine()) if settings.measured else None
     if found is None:
+        if settings.measured and settings.hardware.source == CALIBRATED:
+            err.print(f"{settings.hardware.name} as calibrated; no step of the model was measured")
         return None
     err.print(measured_line(found))
     return found.costs
@@ -199,12 +240,22 @@ def _print_candidates(plan: Plan) -> None:
         err.print(f"simulated: {compared}; at best {duration(plan.outlook.bound_s)}")
 
 
-@takes(choices=plan_choices, options=engine_options)
-def plan_command(job_path: JobArgument, *, choices: PlanChoices, options: EngineOptions) -> None:
+@takes(choices=plan_choices, options=engine_options, progress=display_options)
+def plan_command(
+    job_path: JobArgument,
+    *,
+    choices: PlanChoices,
+    options: EngineOptions,
+    progress: ProgressStyle,
+) -> None:
     """Run a small sample to learn output lengths, then put all requests in order."""
     with Job.open(job_path) as job, job.lock("plan"):
         settings = plan_options(job, options, choices)
-        opened = opened_session(job, options) if settings.sample_rate else nullcontext(None)
+        opened = (
+            opened_session(job, options, progress=progress)
+            if settings.sample_rate
+            else nullcontext(None)
+        )
         with opened as session:
             plan = sample_and_plan(job, session, settings, options)
     if plan is None:

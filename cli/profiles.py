@@ -1,65 +1,67 @@
-"""What steps cost on this machine, as its runs have measured: kept for the plans to come.
+"""What steps cost on this machine: measured by runs, or calibrated; kept for the plans to come.
 
-One JSON file for each user, `$BLEND_PROFILES` or `blend/profiles.json` in the cache folder, with an
-entry for each model, its data types, the device and how many of them. It is written beside itself
-and renamed, so that it is whole at any moment; one that cannot be read counts as none.
+An entry is of a model in its data types, on a device, and so many of them. What enough of a run has
+measured goes before what was calibrated, and that before the device's own figures.
 """
 
-import json
 import os
-import platform
-import tempfile
-import time
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from blend.cli.console import counted
 from blend.cli.job_model import shape_of
-from blend.cli.machine import gpu_name, this_hardware
+from blend.cli.machine import device_name, this_hardware
 from blend.cli.options import EngineOptions, whole_number
+from blend.cli.profile_store import Section, keep_entry, read_section
 from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
 from blend.core.planning.hardware import ModelShape
 from blend.core.planning.profile import Measured, Profile, fit, measured_of
 from blend.core.planning.ways import free_tokens
 from blend.store.job import Job
 
-FORMAT = 1
 ENOUGH_LINES = 60
+TRUSTED_LINES = 20
+"""Of a run, before it goes before a calibration."""
 
 
-def profiles_path() -> Path:
-    """Return where the profiles lie."""
-    if named := os.environ.get("BLEND_PROFILES"):
-        return Path(named)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    try:
-        return cache.expanduser() / "blend" / "profiles.json"
-    except RuntimeError:  # a user without a home, as in a container
-        return Path(tempfile.gettempdir()) / f"blend-profiles-{os.getuid()}.json"
-
-
-def profile_key(model: ModelShape, *, devices: int = 1) -> str:
+def profile_key(model: ModelShape, *, devices: int = 1, device: str | None = None) -> str:
     """Return what a profile is of: a model in its data types, on this machine's devices."""
-    device = gpu_name() or f"{platform.machine()} x {os.cpu_count()}"
     shape = f"{model.parameters:.0f} parameters, {model.weight_bytes:.0f} B"
-    return f"{shape}, {model.kv_bytes_per_token:.0f} B/token on {devices} x {device}"
+    where = device or device_name()
+    return f"{shape}, {model.kv_bytes_per_token:.0f} B/token on {devices} x {where}"
 
 
-def load_profile(key: str) -> Profile | None:
-    """Return the profile under *key*, None where there is none."""
-    entry = _read().get(key)
+def load_profile(
+    key: str, section: Section = "profiles", *, path: Path | None = None
+) -> Profile | None:
+    """Return the profile under *key* in a section of the file, None where there is none."""
+    entry = read_section(section, path).get(key)
     if entry is None:
         return None
     try:
         costs = StepCosts(**entry["costs"])
-        return Profile(
-            costs, **{name: entry[name] for name in ("lines", "steps", "seconds", "error")}
-        )
+        known = {name: entry[name] for name in ("lines", "steps", "seconds", "error")}
+        return Profile(costs, **known, source=entry.get("source", "runs"))
     except (KeyError, TypeError):
         return None
+
+
+def known_profile(key: str) -> Profile | None:
+    """Return the best that is known under *key*: of enough of a run, calibrated, or of little."""
+    ran, calibrated = load_profile(key), load_profile(key, "calibrated")
+    if ran is not None and ran.lines >= TRUSTED_LINES:
+        return ran
+    return calibrated or ran
+
+
+def engine_overhead_s(device: str) -> float:
+    """Return the least that a step of an engine was measured to take beside its work, 0 for none.
+
+    Of any model on the device: that of a small one is nearly all the engine's own.
+    """
+    keys = {key for key in read_section("profiles") if key.endswith(f" x {device}")}
+    found = [profile for key in keys if (profile := load_profile(key))]
+    return min((one.costs.overhead_s for one in found if one.costs.overhead_s), default=0.0)
 
 
 def save_profile(key: str, profile: Profile) -> None:
@@ -67,26 +69,15 @@ def save_profile(key: str, profile: Profile) -> None:
     known = load_profile(key)
     if known is not None and profile.lines < min(known.lines, ENOUGH_LINES):
         return
-    entries = dict(_read()) | {key: asdict(profile) | {"measured": time.time()}}
-    path = profiles_path()
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps({"format": FORMAT, "profiles": entries}, indent=1), "utf-8")
-        beside.replace(path)
-    except OSError:
-        # Only a convenience for later plans; the run it was measured in has its results.
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+    keep_entry("profiles", key, asdict(profile))
 
 
-def _read() -> Mapping[str, Any]:
-    try:
-        found = json.loads(profiles_path().read_text("utf-8"))
-        entries = found["profiles"] if found["format"] == FORMAT else {}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return entries if isinstance(entries, dict) else {}
+def save_calibrated(key: str, profile: Profile) -> None:
+    """Keep a calibrated profile; one of layers alone does not replace one of an engine."""
+    known = load_profile(key, "calibrated")
+    if known is not None and (known.source, profile.source) == ("engine", "torch"):
+        return
+    keep_entry("calibrated", key, asdict(profile))
 
 
 def measured_in(job: Job, run: int) -> Measured:
@@ -97,13 +88,16 @@ def measured_in(job: Job, run: int) -> Measured:
 
 
 def best_profile(job: Job, options: EngineOptions, engine: EngineModel) -> Profile | None:
-    """Return what was measured with most lines: in the job's last run here, or before."""
+    """Return the best that is known: of most lines, in the job's last run here or before."""
     host = os.uname().nodename
     ran = [run.id for run in job.runs() if (run.engine, run.host) == (options.name, host)]
-    found = [fitted(job, ran[-1], engine)] if ran else []
-    if options.name == "vllm":
-        found.append(load_profile(profile_key(engine.model, devices=devices_of(options))))
-    return max((one for one in found if one), key=lambda one: one.lines, default=None)
+    found = fitted(job, ran[-1], engine) if ran else None
+    if options.name != "vllm":
+        return found
+    known = known_profile(profile_key(engine.model, devices=devices_of(options)))
+    if found is None or (known and (known.lines > found.lines or found.lines < TRUSTED_LINES)):
+        return known or found
+    return found
 
 
 def keep_profile(job: Job, options: EngineOptions) -> None:
@@ -121,12 +115,16 @@ def devices_of(options: EngineOptions) -> int:
 
 
 def measured_line(profile: Profile) -> str:
-    """Return what steps were measured to cost, and in how many."""
-    costs = _costs_in_words(profile.costs)
-    return f"steps as measured in {counted(profile.steps)} of them: {costs}"
+    """Return what steps cost, and how that is known."""
+    known = {
+        "runs": f"steps as measured in {counted(profile.steps)} of them",
+        "engine": "steps as calibrated on an engine",
+        "torch": "steps as calibrated on the model's layers",
+    }
+    return f"{known[profile.source]}: {costs_in_words(profile.costs)}"
 
 
-def _costs_in_words(costs: StepCosts) -> str:
+def costs_in_words(costs: StepCosts) -> str:
     """Return what a step costs, for a person."""
     free = costs.weights_s / costs.token_s if costs.token_s else 0.0
     riding = f", the first {free:,.0f} tokens free" if free >= 1.0 else ""

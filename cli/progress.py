@@ -1,115 +1,227 @@
-"""How a run is going, on stderr: a live line on a terminal, a plain line every 30 s elsewhere."""
+"""How a run is going: what it has done, what of it lately, and how long the rest will take."""
 
 import time
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from rich.progress import BarColumn, Progress, TextColumn
 
-from blend.cli.console import counted, duration, err, percent
+from blend.cli.console import counted, percent, shortened, significant
+from blend.cli.workload import Workload
+from blend.core.causes import cause_of, message_of
 from blend.core.engines import StepReport
 
-PLAIN_LINE_EVERY_S = 30.0
+LATELY_S = 30.0
+SNAPSHOT_EVERY_S = 1.0
+SURE_SHARE = 0.05
+"""Of the work, what has to be done before its own pace alone tells how long the rest takes."""
+LEAST_SHARE = 0.01
+"""Of the work, what has to be done before its pace tells anything where no plan does."""
+LEAST_ENGINE_S = 0.01
+"""What an engine has to have run before its speed is told."""
+
+
+def about(seconds: float) -> str:
+    """Return a time no more exactly than an estimate is: ``2 h 10 min``, ``55 min``, ``40 s``."""
+    if seconds < 1.0:
+        return "under 1 s"
+    if seconds < 90.0:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60.0)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
+class Moved(NamedTuple):
+    """What had moved by a moment of the run; ``at_s`` by the wall clock, ``engine_s`` by its own.
+
+    ``compute_s`` and ``memory_s`` are those of the plan's cost model.
+    """
+
+    at_s: float = 0.0
+    engine_s: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    compute_s: float = 0.0
+    memory_s: float = 0.0
+
+
+class Left(NamedTuple):
+    """The seconds that the rest of a run is expected to take, and their 10 % and 90 % bounds."""
+
+    seconds: float
+    low_s: float
+    high_s: float
 
 
 @dataclass(slots=True)
 class RunProgress:
-    """Counts what a run has done and shows it; ``work`` is in any unit, such as seconds.
+    """Counts what a run has done, and estimates what is left from the work that is left.
 
     ``rows`` are those that run and those that get their results: ``followed`` (n,) says of each row
     how many follow it.
-
-    The time left is estimated from the work left, not from the rows left: the rows at the two ends
-    of a schedule differ a thousandfold.
     """
 
     label: str
     rows: int
-    work: float
+    workload: Workload
     kv_capacity_tokens: int
     followed: npt.NDArray[np.int64]
+    clock: Callable[[], float] = time.monotonic
     answered: int = 0
     failed: int = 0
     work_done: float = 0.0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
     preemptions: int = 0
-    engine_s: float = 0.0
     kv_tokens: int = 0
-    started: float = field(default_factory=time.monotonic)
-    _next_line: float = field(default=PLAIN_LINE_EVERY_S)
-    _live: Progress | None = None
+    running: int = 0
+    waiting: int = 0
+    moved: Moved = field(default_factory=Moved)
+    causes: Counter[tuple[int, str]] = field(default_factory=Counter)
+    examples: dict[tuple[int, str], str] = field(default_factory=dict)
+    work: float = field(init=False)
+    started: float = field(init=False)
+    _snapshots: deque[Moved] = field(default_factory=lambda: deque([Moved()]))
 
-    def __enter__(self) -> Self:
-        if err.is_terminal:
-            self._live = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("{task.fields[line]}"),
-                console=err,
-                transient=True,
-            )
-            self._live.add_task(self.label, total=max(self.work, 1e-9), line=self.line())
-            self._live.start()
-        return self
+    def __post_init__(self) -> None:
+        self.work = self.workload.total
+        self.started = self.clock()
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _e: BaseException | None, _tb: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def update(self, report: StepReport, *, work: float) -> None:
-        """Take in a report, whose completions were *work* of the whole."""
+    def update(self, report: StepReport) -> None:
+        """Take in a report."""
         for completion in report.completions:
             rows = 1 + int(self.followed[completion.row])
+            self.work_done += float(self.workload.by_row[completion.row])
             if completion.failed:
                 self.failed += rows
+                message = message_of(completion.body)
+                cause = (completion.status_code, cause_of(message))
+                self.causes[cause] += rows
+                self.examples.setdefault(cause, message)
             else:
                 self.answered += rows
-        self.work_done += work
-        self.input_tokens += report.prefill_tokens + report.cached_tokens
-        self.output_tokens += report.decode_tokens
-        self.cached_tokens += report.cached_tokens
+        compute_s, memory_s = self.workload.density_of(report)
+        before = self.moved
+        self.moved = Moved(
+            self.elapsed_s,
+            before.engine_s + report.seconds,
+            before.input_tokens + report.prefill_tokens + report.cached_tokens,
+            before.output_tokens + report.decode_tokens,
+            before.cached_tokens + report.cached_tokens,
+            before.compute_s + compute_s,
+            before.memory_s + memory_s,
+        )
         self.preemptions += report.preemptions
-        self.engine_s += report.seconds
         self.kv_tokens = report.kv_tokens
-        self._show()
+        self.running, self.waiting = report.running, report.waiting
+        self._remember()
 
-    def _show(self) -> None:
-        if self._live is not None:
-            task = self._live.task_ids[0]
-            self._live.update(task, completed=self.work_done, line=self.line())
-        elif self.elapsed_s >= self._next_line:
-            self._next_line = self.elapsed_s + PLAIN_LINE_EVERY_S
-            err.print(f"{self.label}: {self.line()}")
+    def _remember(self) -> None:
+        if self.moved.at_s - self._snapshots[-1].at_s >= SNAPSHOT_EVERY_S:
+            self._snapshots.append(self.moved)
+        while len(self._snapshots) > 1 and self.moved.at_s - self._snapshots[1].at_s >= LATELY_S:
+            self._snapshots.popleft()
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the run began, by the wall clock."""
-        return time.monotonic() - self.started
+        return self.clock() - self.started
+
+    @property
+    def engine_s(self) -> float:
+        """Seconds that the engine says to have run."""
+        return self.moved.engine_s
+
+    @property
+    def share(self) -> float:
+        """The share of the work that is done."""
+        return min(self.work_done / self.work, 1.0) if self.work > 0 else 0.0
+
+    @property
+    def left(self) -> Left | None:
+        """How long the rest takes; None where nothing tells.
+
+        At first what the plan expects, later the pace of the run; the range is the plan's.
+        """
+        share, planned_s = self.share, self.workload.planned_s
+        if share >= 1.0 or not (share >= LEAST_SHARE or planned_s):
+            return None
+        sure = min(share / SURE_SHARE, 1.0) if planned_s else 1.0
+        by_pace_s = self.elapsed_s * (1.0 - share) / share if share else 0.0
+        by_plan_s = (planned_s or 0.0) * (1.0 - share)
+        seconds = sure * by_pace_s + (1.0 - sure) * by_plan_s
+        return Left(seconds, self.workload.low * seconds, self.workload.high * seconds)
+
+    @property
+    def lately(self) -> Moved:
+        """What moved in the last half minute; all of a shorter run."""
+        now, then = self.moved, self._snapshots[0]
+        return Moved(
+            now.at_s - then.at_s,
+            now.engine_s - then.engine_s,
+            now.input_tokens - then.input_tokens,
+            now.output_tokens - then.output_tokens,
+            now.cached_tokens - then.cached_tokens,
+            now.compute_s - then.compute_s,
+            now.memory_s - then.memory_s,
+        )
+
+    def done(self) -> str:
+        """Say how many rows have results, and how many of them are failures."""
+        said = f"{counted(self.answered + self.failed)}/{counted(self.rows)} done"
+        return f"{said}, {counted(self.failed)} failed" if self.failed else said
+
+    def time_left(self) -> str | None:
+        """Say how long the rest takes, with the range where there is one."""
+        left = self.left
+        if left is None:
+            return None
+        said = f"{about(left.seconds)} left"
+        low, high = about(left.low_s), about(left.high_s)
+        return said if low == high else f"{said} ({low} to {high})"
+
+    def speed(self, moved: Moved) -> list[str]:
+        """Say how many tokens a second moved, and how many of them came from the cache."""
+        parts = []
+        if moved.engine_s >= LEAST_ENGINE_S:
+            parts.append(
+                f"{counted(moved.input_tokens / moved.engine_s)} in + "
+                f"{counted(moved.output_tokens / moved.engine_s)} out tokens/s"
+            )
+        if moved.input_tokens:
+            parts.append(f"cache {percent(moved.cached_tokens / moved.input_tokens)}")
+        return parts
+
+    def gauges(self) -> list[str]:
+        """Say how full the engine is, and how dense what ran lately was."""
+        parts = []
+        # Not every server tells how full it is.
+        if self.kv_tokens:
+            parts.append(f"KV {percent(self.kv_tokens / self.kv_capacity_tokens)}")
+        parts.append(f"{counted(self.running)} running, {counted(self.waiting)} waiting")
+        lately, target = self.lately, self.workload.density
+        if target and lately.memory_s > 0:
+            density = significant(lately.compute_s / lately.memory_s)
+            parts.append(f"density {density} of {significant(target)}")
+        return parts
+
+    def worst(self, width: int = 200) -> str | None:
+        """Say why most of the failed rows failed; None where none did."""
+        if not self.causes:
+            return None
+        (cause, rows), *others = self.causes.most_common()
+        message = shortened(" ".join(self.examples[cause].split()), width)
+        of = f" of {counted(self.failed)}" if others else ""
+        return f"{counted(rows)}{of} failed with {cause[0]}: {message}"
 
     def line(self, *, running: bool = True) -> str:
         """Return the state in one line; without what is of this moment when not *running*."""
-        parts = [f"{counted(self.answered + self.failed)}/{counted(self.rows)} done"]
-        if self.failed:
-            parts.append(f"{counted(self.failed)} failed")
-        seconds = max(self.engine_s, 1e-9)
-        if self.engine_s > 0:
-            parts.append(
-                f"{counted(self.input_tokens / seconds)} in + "
-                f"{counted(self.output_tokens / seconds)} out tokens/s"
-            )
-        if self.input_tokens:
-            parts.append(f"cache {percent(self.cached_tokens / self.input_tokens)}")
-        # Not every server tells how full it is.
-        if running and self.kv_tokens:
-            parts.append(f"memory {percent(self.kv_tokens / self.kv_capacity_tokens)}")
-        if running and 0 < self.work_done < self.work:
-            left = self.elapsed_s * (self.work - self.work_done) / self.work_done
-            parts.append(f"{duration(left)} left")
-        return ", ".join(parts)
+        if not running:
+            return ", ".join([self.done(), *self.speed(self.moved)])
+        parts = [f"{self.done()} ({percent(self.share)} of the work)", self.time_left()]
+        parts += [*self.speed(self.lately), *self.gauges()]
+        line = ", ".join(part for part in parts if part)
+        worst = self.worst()
+        return f"{line}; {worst}" if worst else line

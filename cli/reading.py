@@ -2,29 +2,30 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from blend.cli.console import counted, duration, err, inert
-from blend.cli.progress import PLAIN_LINE_EVERY_S
-
-LIVE_EVERY_S = 0.2
+from blend.cli.display import PLAIN_LINE_EVERY_S, REDRAW_EVERY_S, ProgressStyle, settled
 
 
 @contextmanager
-def reading_progress(name: str) -> Iterator[Callable[[int], None]]:
+def reading_progress(name: str, style: ProgressStyle = "auto") -> Iterator[Callable[[int], None]]:
     """Give a function that shows how many lines are done."""
     started = shown = time.monotonic()
-    every_s = LIVE_EVERY_S if err.is_terminal else PLAIN_LINE_EVERY_S
-    with err.status(f"reading {inert(name)}") as status:
+    style = settled(style)
+    live = style == "live"
+    every_s = REDRAW_EVERY_S if live else PLAIN_LINE_EVERY_S
+    watched = err.status(f"reading {inert(name)}", refresh_per_second=4) if live else nullcontext()
+    with watched as status:
 
         def show(line: int) -> None:
             nonlocal shown
             now = time.monotonic()
-            if now - shown < every_s:
+            if style == "none" or now - shown < every_s:
                 return
             shown = now
             text = f"{inert(name)}: {counted(line)} lines in {duration(now - started)}"
-            if err.is_terminal:
+            if status is not None:
                 status.update(text)
             else:
                 err.print(text)

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from blend.cli.console import counted, err, inert
+from blend.cli.console import counted, err, inert, warn
 from blend.core.input.draft import Note, Reason, Rejection
 from blend.core.utf8 import as_utf8
 
@@ -20,6 +20,11 @@ _NOTE_WORDS: dict[Note, str] = {
 def shown_source(source: str) -> str:
     """Return what a person calls an input: its path, or ``stdin`` for ``-``."""
     return "stdin" if source == "-" else as_utf8(source)
+
+
+def lines_of(count: int) -> str:
+    """Return how many lines, in words."""
+    return "1 line" if count == 1 else counted(count, "lines")
 
 
 def place(source: str, rejection: Rejection) -> str:
@@ -79,5 +84,4 @@ class RejectionTally:
 def print_notes(notes: Counter[Note]) -> None:
     """Warn on stderr of what was done to accepted lines, with counts."""
     for note, count in notes.items():
-        lines = "1 line" if count == 1 else counted(count, "lines")
-        err.print(f"[bold yellow]warning:[/] {lines} {inert(_NOTE_WORDS[note])}")
+        warn(f"{lines_of(count)} {_NOTE_WORDS[note]}")

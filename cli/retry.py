@@ -92,7 +92,10 @@ def _refuse_contradiction(
     job: str, *, failed: bool, truncated: bool, reason: str | None, max_tokens: int | None
 ) -> None:
     if truncated and (failed or reason is not None):
-        raise BlendError("`--truncated` chooses answers, `--failed` and `--reason` failures")
+        raise BlendError(
+            "`--truncated` chooses answers, `--failed` and `--reason` failures",
+            hint="run the command once for each",
+        )
     if truncated and max_tokens is None:
         raise BlendError(
             "the answers would be cut at the same limit again",

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from blend.cli.api import PlanOptions
+from blend.cli.completion import jobs
 from blend.cli.console import err
+from blend.cli.display import ProgressStyle, display_options
 from blend.cli.engine import asked_model
 from blend.cli.execute import execute, exit_code_of
 from blend.cli.export import (
@@ -43,7 +45,11 @@ ModelOption = Annotated[
 JobOption = Annotated[
     Path | None,
     typer.Option(
-        "--job", "-j", metavar="JOB", help="The job file; OUT with the suffix .blend if absent."
+        "--job",
+        "-j",
+        autocompletion=jobs,
+        metavar="JOB",
+        help="The job file; OUT with the suffix .blend if absent.",
     ),
 ]
 
@@ -69,7 +75,11 @@ def check_outputs(
 
 
 def _plan_and_execute(
-    job: Job, options: EngineOptions, settings: PlanOptions, limits: RunLimits
+    job: Job,
+    options: EngineOptions,
+    settings: PlanOptions,
+    limits: RunLimits,
+    progress: ProgressStyle,
 ) -> int:
     """Do what is left to do with one engine, and return the exit code for how far that came."""
     job.hand_on_results()
@@ -83,7 +93,7 @@ def _plan_and_execute(
                 options, settings.policy, hardware=settings.hardware, model=settings.model
             )
         )
-        with opened_session(job, start, limits) as session:
+        with opened_session(job, start, limits, progress) as session:
             if not as_planned:
                 sample_and_plan(job, session, settings)
             if not session.interrupt.asked:
@@ -91,7 +101,7 @@ def _plan_and_execute(
     return exit_code_of(job)
 
 
-@takes(choices=plan_choices, limits=run_limits, options=engine_options)
+@takes(choices=plan_choices, limits=run_limits, options=engine_options, progress=display_options)
 def run_command(
     *,
     inputs: InputOption,
@@ -100,6 +110,7 @@ def run_command(
     choices: PlanChoices,
     limits: RunLimits,
     options: EngineOptions,
+    progress: ProgressStyle,
     job_path: JobOption = None,
     errors: ErrorsOption = None,
     overwrite: OverwriteOption = False,
@@ -108,12 +119,12 @@ def run_command(
     path = job_path_for(job_path, output)
     outputs = (output, errors or errors_path(output))
     check_outputs(path, outputs, expand_inputs(inputs), overwrite=overwrite)
-    counts = ingest(path, inputs, IngestOptions(asked_model(options, model)))
+    counts = ingest(path, inputs, IngestOptions(asked_model(options, model), progress=progress))
     print_ingested(counts, err)
     with Job.open(path) as job, job.lock("run"):
         job.set_meta(outputs=list(map(as_utf8, outputs)))
         settings = plan_options(job, options, choices, started=True)
-        code = _plan_and_execute(job, options, settings, limits)
+        code = _plan_and_execute(job, options, settings, limits, progress)
         if code == RESUMABLE:
             raise typer.Exit(code)
         print_exported(export(job, *outputs), *outputs, pending=0)

@@ -11,6 +11,7 @@ import typer
 from blend.core.errors import BlendError
 from blend.core.running.time_limit import TimeLimit
 
+_LIMITS = "How much to run"
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _UNITS_S = (86_400, 3600, 60, 1)
 _TIME_OF_DAY = re.compile(r"\d?\d:\d\d(?::\d\d)?")
@@ -45,7 +46,10 @@ def run_limits(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Run at most N of the requests left, a plan's sample aside."
+            min=1,
+            metavar="N",
+            help="Run at most N of the requests left, a plan's sample aside.",
+            rich_help_panel=_LIMITS,
         ),
     ] = None,
     max_time: Annotated[
@@ -54,6 +58,7 @@ def run_limits(
             metavar="DURATION",
             help="End after this time, such as 90s, 30m or 1h30m; what would not be finished by "
             "then is left for another run.",
+            rich_help_panel=_LIMITS,
         ),
     ] = None,
     deadline: Annotated[
@@ -62,6 +67,7 @@ def run_limits(
             metavar="TIME",
             help="End at this time, 07:30 or ISO 8601, and finish as many requests as possible by "
             "then: the cheap ones first.",
+            rich_help_panel=_LIMITS,
         ),
     ] = None,
 ) -> RunLimits:

@@ -39,7 +39,10 @@ def open_server(
             )
     base_url = base_url_of(arguments.get("base-url"))
     if api_key and not (api_key.isascii() and api_key.isprintable()):
-        raise BlendError("the API key has characters that no HTTP header may hold")
+        raise BlendError(
+            "the API key has characters that no HTTP header may hold",
+            hint="set OPENAI_API_KEY to the bare key: no quotes, no line breaks inside",
+        )
     try:
         from blend.core.engines.openai import OpenAIEngine
         from blend.core.engines.openai_messages import ServerSettings

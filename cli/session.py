@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-
 from blend.cli.console import counted, err, inert
+from blend.cli.display import Display, ProgressStyle
 from blend.cli.engine import log_path, opened_engine
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
 from blend.cli.job_disk import warn_of_network_disk
@@ -19,6 +18,7 @@ from blend.cli.progress import RunProgress
 from blend.cli.run_limits import RunLimits
 from blend.cli.running import POLL_S, RunContext, run_rows
 from blend.cli.status import causes, helping, next_command
+from blend.cli.workload import planned_work, unplanned_work
 from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.planning.identical import no_followers
@@ -28,15 +28,12 @@ from blend.core.running.time_limit import TimeLimit
 from blend.core.schedule import Schedule
 from blend.store.job import Job, Purpose
 
-# For the time left alone: what an output token takes, in prompt tokens, which share their steps.
-OUTPUT_TOKEN_WORK = 8.0
-
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """An engine, perhaps still starting, the job it works on, and a person who may ask to stop.
 
-    ``limit``: the time that all its runs may take together.
+    ``limit``: the time that all its runs may take together. ``progress``: how they are shown.
     """
 
     job: Job
@@ -45,6 +42,7 @@ class Session:
     interrupt: Interrupt
     breaker: Breaker
     limit: TimeLimit | None = None
+    progress: ProgressStyle = "auto"
 
     @property
     def engine(self) -> Engine:
@@ -62,7 +60,10 @@ class Ran:
 
 @contextmanager
 def opened_session(
-    job: Job, options: EngineOptions, limits: RunLimits | None = None
+    job: Job,
+    options: EngineOptions,
+    limits: RunLimits | None = None,
+    progress: ProgressStyle = "auto",
 ) -> Iterator[Session]:
     """Start the job's engine, and stop it at the end; a second Ctrl-C raises KeyboardInterrupt.
 
@@ -73,7 +74,7 @@ def opened_session(
         with drain_on_interrupt() as interrupt, opened_engine(job, options) as seat:
             breaker = Breaker(options.tolerance.give_up_after)
             limit = limits.time_limit(virtual=options.name == "sim") if limits else None
-            yield Session(job, seat, options, interrupt, breaker, limit)
+            yield Session(job, seat, options, interrupt, breaker, limit, progress)
     except EngineDiedError as error:
         log = log_path(job.path)
         raise BlendError(
@@ -98,22 +99,27 @@ def run_watched(
     job, options, interrupt = session.job, session.options, session.interrupt
     if purpose == "execute":
         _say_if_unpaced(session)
-    work = np.zeros(len(job))
-    work[schedule.order] = schedule.uncached_tokens + OUTPUT_TOKEN_WORK * schedule.expected_tokens
-    # A sample brings the rows that run their results alone.
-    followers = job.followers() if purpose == "execute" else no_followers()
+    capacity = session.engine.capacity
+    if purpose == "execute":
+        workload = planned_work(job, schedule, capacity, virtual=options.name == "sim")
+        followers = job.followers()
+    else:
+        workload = unplanned_work(job, schedule)
+        # A sample brings the rows that run their results alone.
+        followers = no_followers()
     followed = followers.counts(len(job))
     progress = RunProgress(
         purpose,
         len(schedule) + int(followed[schedule.order].sum()),
-        float(work.sum()),
-        kv_capacity_tokens=session.engine.capacity.kv_tokens,
+        workload,
+        kv_capacity_tokens=capacity.kv_tokens,
         followed=followed,
     )
+    display = Display(progress, session.progress, stopping=lambda: interrupt.asked)
 
     def show(report: StepReport) -> None:
-        rows = [completion.row for completion in report.completions]
-        progress.update(report, work=float(work[rows].sum()))
+        progress.update(report)
+        display.show()
 
     context = RunContext(
         purpose,
@@ -127,7 +133,7 @@ def run_watched(
         breaker=session.breaker,
         limit=session.limit,
     )
-    with progress:
+    with display, interrupt.told_in_place(display.in_place):
         dropped = run_rows(job, schedule, session.seat, context)
     if options.name == "vllm":
         keep_profile(job, options)

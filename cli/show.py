@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from blend.cli.completion import custom_ids
 from blend.cli.console import paged, print_json
 from blend.cli.options import JobArgument, JsonOption
 from blend.core.command_line import command_line
@@ -19,7 +20,10 @@ def show_command(
     job_path: JobArgument,
     what: Annotated[What, typer.Argument(help="What to look at.")] = "job",
     custom_id: Annotated[
-        str | None, typer.Argument(metavar="[CUSTOM_ID]", help="The request to look at.")
+        str | None,
+        typer.Argument(
+            metavar="[CUSTOM_ID]", help="The request to look at.", autocompletion=custom_ids
+        ),
     ] = None,
     node: Annotated[
         int | None, typer.Option(min=0, help="Of the tree, show this node and what is below it.")

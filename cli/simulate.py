@@ -2,23 +2,25 @@
 
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from blend.cli.api import compare_policies
+from blend.cli.completion import devices, policies
 from blend.cli.console import counted, err, inert, out, percent, print_json, significant
 from blend.cli.job_model import shape_of
-from blend.cli.machine import this_hardware
+from blend.cli.machine import CALIBRATED, device_in, is_file_of_profiles, this_hardware
 from blend.cli.options import MAX_SEED, JobArgument, JsonOption
-from blend.cli.profiles import load_profile, measured_line, profile_key
+from blend.cli.profiles import known_profile, load_profile, measured_line, profile_key
 from blend.cli.views.outlook import policies_table, unit_of
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, engine_model
 from blend.core.planning.hardware import ModelShape, tensor_parallel
-from blend.core.planning.profile import with_costs
+from blend.core.planning.profile import Profile, with_costs
 from blend.core.schedule import POLICIES, Policy
 from blend.store.job import Counts, Job
 
@@ -34,40 +36,83 @@ def simulate_command(
     hardware: Annotated[
         str | None,
         typer.Option(
-            help="The device, such as h200, or `measured`: this machine as its runs were; "
-            "if absent this machine, measured where it was."
+            metavar="NAME",
+            autocompletion=devices,
+            help="The device, such as h200; `measured`: this machine as its runs were; "
+            "`calibrated` or a file: as `blend calibrate` found it; the best known if absent.",
         ),
     ] = None,
     tensor_parallel_size: Annotated[
-        int, typer.Option("--tensor-parallel-size", "-tp", min=1, help="Devices that share it.")
+        int,
+        typer.Option(
+            "--tensor-parallel-size",
+            "-tp",
+            min=1,
+            metavar="N",
+            rich_help_panel="Engine",
+            help="Devices that share it.",
+        ),
     ] = 1,
     policy: Annotated[
-        str, typer.Option(metavar="all|NAME,…", help="The policies to simulate.")
+        str,
+        typer.Option(
+            metavar="all|NAME,…", autocompletion=policies, help="The policies to simulate."
+        ),
     ] = "all",
     mode: Annotated[
         Mode, typer.Option(help="Does the engine overlap compute with memory traffic?")
     ] = "sequential",
     draws: Annotated[
-        int, typer.Option(min=1, help="How often to draw the lengths, for the range.")
+        int, typer.Option(min=1, metavar="N", help="How often to draw the lengths, for the range.")
     ] = 5,
     step_overhead_ms: Annotated[
-        float, typer.Option(min=0, help="Time of a step beside its compute and memory.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="MS",
+            help="Time of a step beside its compute and memory; as calibrated, or 0.",
+        ),
+    ] = None,
     gpu_memory_utilization: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the GPU memory to use.")
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            rich_help_panel="Engine",
+            help="Share of the GPU memory to use.",
+        ),
     ] = 0.9,
-    max_num_seqs: Annotated[int, typer.Option(min=1, help="Sequences in one step at most.")] = 1024,
+    max_num_seqs: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", rich_help_panel="Engine", help="Sequences in one step at most."
+        ),
+    ] = 1024,
     max_num_batched_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens in one step at most.")
+        int,
+        typer.Option(
+            min=1, metavar="N", rich_help_panel="Engine", help="Tokens in one step at most."
+        ),
     ] = 8192,
-    dtype: Annotated[str | None, typer.Option(help="Data type of the weights.")] = None,
-    kv_cache_dtype: Annotated[str | None, typer.Option(help="Data type of the KV cache.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", rich_help_panel="Engine", help="Data type of the weights."),
+    ] = None,
+    kv_cache_dtype: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", rich_help_panel="Engine", help="Data type of the KV cache."),
+    ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=MAX_SEED, help="Seed of the draws and the random order.")
+        int,
+        typer.Option(
+            min=0, max=MAX_SEED, metavar="N", help="Seed of the draws and the random order."
+        ),
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Predict how long the job would take on a device under each policy; runs nothing."""
+    policies = _policies(policy)
     device = this_hardware(None if hardware == MEASURED else hardware)
     with Job.open(job_path) as job:
         shape = shape_of(
@@ -80,17 +125,18 @@ def simulate_command(
             max_sequences=max_num_seqs,
             step_tokens=max_num_batched_tokens,
             context_tokens=int(job.meta("context_tokens") or 0),
-            overhead_s=step_overhead_ms / 1000.0,
+            overhead_s=None if step_overhead_ms is None else step_overhead_ms / 1000.0,
             memory_fraction=gpu_memory_utilization,
         )
-        if hardware in (None, MEASURED):
-            engine = _as_measured(engine, shape, tensor_parallel_size, hardware is not None)
+        if profile := _profile(hardware, shape, tensor_parallel_size):
+            err.print(measured_line(profile))
+            engine = with_costs(engine, profile.costs)
         counts = job.counts()
         planned = job.plan()
         found = compare_policies(
             job,
             engine,
-            policies=_policies(policy),
+            policies=policies,
             draws=draws,
             seed=seed,
             on_run=_Watch(draws).tell,
@@ -106,20 +152,26 @@ def simulate_command(
             )
 
 
-def _as_measured(
-    engine: EngineModel, shape: ModelShape, devices: int, required: bool
-) -> EngineModel:
-    """Return *engine* with its steps as measured on this machine, where they were."""
-    profile = load_profile(profile_key(shape, devices=devices))
-    if profile is None:
-        if required:
-            raise BlendError(
-                f"no run of {shape.name} was measured on this machine",
-                hint="`blend execute` measures as it runs; or name a device with `--hardware`",
-            )
-        return engine
-    err.print(measured_line(profile))
-    return with_costs(engine, profile.costs)
+def _profile(hardware: str | None, shape: ModelShape, devices: int) -> Profile | None:
+    """Return what the steps of a model cost where it was measured on the device that is meant."""
+    key = profile_key(shape, devices=devices)
+    if hardware is None:
+        return known_profile(key)
+    if hardware == CALIBRATED:
+        return load_profile(key, "calibrated")
+    if hardware != MEASURED:
+        if not is_file_of_profiles(hardware):
+            return None
+        path = Path(hardware)
+        key = profile_key(shape, devices=devices, device=device_in(path))
+        return load_profile(key, "calibrated", path=path)
+    found = load_profile(key)
+    if found is None:
+        raise BlendError(
+            f"no run of {shape.name} was measured on this machine",
+            hint="`blend execute` measures as it runs; or name a device with `--hardware`",
+        )
+    return found
 
 
 class _Watch:
@@ -198,6 +250,14 @@ def draw(found: "Outlook", counts: Counts) -> None:
         out.print(f"- {line}")
 
 
+def _device_assumption(engine: EngineModel) -> str:
+    if engine.measured:
+        return "device: steps cost what was measured of this model"
+    if engine.hardware.source == CALIBRATED:
+        return "device: as `blend calibrate` found it, with the layers of some model"
+    return "device: peaks of its datasheet, never reached: trust ratios more than times"
+
+
 def assumptions(found: "Outlook", counts: Counts) -> list[str]:
     """Return what the figures take for granted, a line each."""
     engine = found.engine
@@ -208,9 +268,7 @@ def assumptions(found: "Outlook", counts: Counts) -> list[str]:
         f"range: 10 % to 90 % of {counted(found.draws, 'draws')} of the sample and the lengths"
         if found.draws > 1
         else "one draw of the sample and the lengths: no range",
-        "device: steps cost what runs on this machine have measured"
-        if engine.measured
-        else "device: peaks of its datasheet, never reached: trust ratios more than times",
+        _device_assumption(engine),
         f"a step costs {1000 * engine.overhead_s:.1f} ms beside compute and memory",
         "the whole job from its start, in one go; engine start and sample not counted",
     ]

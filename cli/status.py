@@ -4,10 +4,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from blend.cli.console import counted, duration, inert, out, percent, print_json, shortened, table
+from blend.cli.console import counted, duration, inert, out, percent, print_json
 from blend.cli.job_run import judgement
 from blend.cli.judged_run import judgement_document, judgement_lines
 from blend.cli.options import JobArgument, JsonOption
+from blend.cli.views.failures import causes_table
+from blend.cli.views.rejected import reasons_table
 from blend.core.causes import may_pass_later, name_of
 from blend.core.command_line import command_line
 from blend.core.utf8 import as_utf8
@@ -94,7 +96,8 @@ def next_step(job: Job, counts: Counts) -> str:
     """Return what to do next, or where the results are."""
     outputs = job.meta("outputs")
     if outputs and not counts.unfinished:
-        return f"results in `{outputs[0]}`"
+        report = command_line("blend", "report", job.path)
+        return f"results in `{outputs[0]}`; what came of the plan: `{report}`"
     return f"next: `{next_command(job, counts)}`"
 
 
@@ -174,36 +177,9 @@ def tokens_line(counts: Counts) -> str:
 def _print_failures(job: Job) -> None:
     failures = job.failures()
     if failures:
-        out.print(
-            table(
-                ("rows", "status", "why they failed", "for example"),
-                (
-                    (
-                        counted(group.rows),
-                        str(group.status_code),
-                        inert(shortened(group.message, 36)),
-                        inert(shortened(group.custom_id, 20)),
-                    )
-                    for group in failures
-                ),
-                numbers={0, 1},
-            )
-        )
+        out.print(causes_table(failures))
         for group, command in zip(failures, helping(job, failures), strict=True):
             out.print(f"{counted(group.rows, 'failed')}: `{inert(command)}`")
     rejections = job.rejections_by_reason()
     if rejections:
-        out.print(
-            table(
-                ("lines", "why they were rejected", "first at"),
-                (
-                    (
-                        counted(group.lines),
-                        inert(group.reason),
-                        inert(f"{group.path}:{group.line}:{group.column}"),
-                    )
-                    for group in rejections
-                ),
-                numbers={0},
-            )
-        )
+        out.print(reasons_table(rejections))

@@ -6,10 +6,12 @@ from typing import Any
 
 from blend.cli.options import EngineOptions
 from blend.core.engines import Capacity
-from blend.core.planning.engine_model import engine_model
+from blend.core.engines.vllm_arguments import CPU_DEFAULTS, CPU_STEP_TOKENS, GPU_DEFAULTS
+from blend.core.planning.engine_model import EngineModel, engine_model
 from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.ways import (
     AS_IT_COMES,
+    MAX_SEQUENCES,
     PREFILL_THRESHOLD,
     STEP_TOKENS,
     PacingName,
@@ -102,3 +104,28 @@ def way_in_words(way: Way) -> str:
     }
     options = [f"--{name} {value}" for name, value in way.arguments.items()]
     return ", ".join([pacings[way.pacing], *options])
+
+
+def assumed_capacity(engine: EngineModel, options: EngineOptions, *, context: int) -> Capacity:
+    """Return what vLLM will hold when it is started with *options*, as far as they say so."""
+    on_cpu = engine.hardware.name == "cpu"
+    flags = (CPU_DEFAULTS if on_cpu else GPU_DEFAULTS) | dict(options.arguments)
+    held = _number(flags, "kv-cache-memory-bytes", 0) / engine.model.kv_bytes_per_token
+    context = _number(flags, "max-model-len", context)
+    batched = max(context, CPU_STEP_TOKENS) if on_cpu else engine.capacity.step_tokens
+    step_tokens = _number(flags, "max-num-batched-tokens", batched)
+    return replace(
+        engine.capacity,
+        kv_tokens=int(held) or engine.capacity.kv_tokens,
+        max_sequences=_number(flags, MAX_SEQUENCES, engine.capacity.max_sequences),
+        step_tokens=min(step_tokens, _number(flags, STEP_TOKENS, step_tokens)),
+        prefill_threshold=_number(flags, PREFILL_THRESHOLD, engine.capacity.prefill_threshold),
+        context_tokens=context,
+        block_tokens=_number(flags, "block-size", engine.capacity.block_tokens),
+    )
+
+
+def _number(flags: Mapping[str, str | None], name: str, default: int) -> int:
+    """Return the value of a flag where it is a plain number: vLLM knows other ways to say one."""
+    value = flags.get(name) or ""
+    return int(value) if value.isdecimal() else default

@@ -6,6 +6,8 @@ Messages that differ in numbers and identifiers alone say the same.
 import re
 from collections.abc import Sequence
 
+import orjson
+
 Group = tuple[int, str]
 """The HTTP status of failures and what they have in common, or one of their messages."""
 
@@ -16,6 +18,17 @@ _STATUS = re.compile(r"([1-5]\d\d)(?:: ?(.*))?", re.DOTALL)
 def cause_of(message: str) -> str:
     """Return what the messages of one cause have in common."""
     return _VARIES.sub("#", message)
+
+
+def message_of(body: bytes) -> str:
+    """Return the message of an error body, whatever its form."""
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        found = body.decode("utf-8", "replace")
+    while isinstance(found, dict):
+        found = found.get("message") or found.get("error") or found.get("detail") or str(found)
+    return str(found)
 
 
 def may_pass_later(status: int) -> bool:

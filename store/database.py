@@ -7,6 +7,7 @@ SQLite's ``synchronous`` setting decides whether a commit waits for the disk.
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from blend.store.migrations import (
 
 CACHE_KIB = 16 * 1024
 CHECKPOINT_PAGES = 8 * 1024
+_CHECKED_EVERY = 10_000  # instructions of SQLite
 WORK_BYTES = 32 * 1024
 """What SQLite must write beside a job before it can so much as read it."""
 
@@ -79,6 +81,22 @@ class Database:
             connection.execute("BEGIN")
             yield connection
 
+    def damage(self, *, limit_s: float) -> str | None:
+        """Return the first damage that SQLite finds in the file, None for none in *limit_s*."""
+        until_s = time.monotonic() + limit_s
+        self.connection.set_progress_handler(lambda: time.monotonic() > until_s, _CHECKED_EVERY)
+        try:
+            found: str = self.connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise
+            return None
+        except sqlite3.DatabaseError as error:
+            return str(error)
+        finally:
+            self.connection.set_progress_handler(None, 0)
+        return None if found == "ok" else found
+
     def close(self) -> None:
         """Close the connection; the last one folds the write-ahead log into the file."""
         self.connection.close()
@@ -119,18 +137,30 @@ def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
 
 def _require_file(path: Path, create: bool) -> None:
     if path.is_dir():
-        raise BlendError(f"job is a directory: {path}", hint="name a file, such as `job.db`")
+        raise BlendError(f"job is a directory: {path}", hint="name a file, such as batch.blend")
     if path.exists() and not path.is_file():
         # SQLite would leave a journal beside a device.
-        raise BlendError(f"job is no regular file: {path}", hint="name a file, such as `job.db`")
+        raise BlendError(f"job is no regular file: {path}", hint="name a file, such as batch.blend")
     # Not to be read here: closing any descriptor of a file drops every lock that this process has
     # on it, SQLite's too, and another process would then delete the log of an open connection.
     if path.exists():
         return
     if not create:
-        raise BlendError(f"no such job: {path}", hint="make it with `blend ingest IN --job JOB`")
+        raise BlendError(
+            f"no such job: {path}",
+            hint=_beside(path) or "make it with `blend ingest IN --job JOB`",
+        )
     if not path.parent.is_dir():
-        raise BlendError(f"no such folder: {path.parent}", hint="make it first")
+        raise BlendError(
+            f"no such folder: {path.parent}",
+            hint=f"make it: `{command_line('mkdir', '-p', path.parent)}`",
+        )
+
+
+def _beside(path: Path) -> str | None:
+    """Return a hint at the job of a result file, where that is what was named."""
+    job = path.with_suffix(".blend") if path.name else path
+    return f"did you mean {job}?" if job != path and job.is_file() else None
 
 
 def _require_job(connection: sqlite3.Connection, path: Path, create: bool) -> None:
@@ -139,7 +169,7 @@ def _require_job(connection: sqlite3.Connection, path: Path, create: bool) -> No
         raise BlendError(
             f"job was written by a newer blend: {path}: format {version}, "
             f"this one reads up to {len(MIGRATIONS)}",
-            hint="upgrade blend",
+            hint="use that one, or upgrade this: `pip install --upgrade blend-batch`",
         )
     if application_id(connection) == APPLICATION_ID:
         return
@@ -175,7 +205,9 @@ def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendErro
         case sqlite3.SQLITE_FULL:
             return _disk_full(path, size_bytes)
         case sqlite3.SQLITE_NOTADB:
-            return BlendError(f"not a job: {path}", hint="jobs are made by `blend ingest`")
+            return BlendError(
+                f"not a job: {path}", hint=_beside(path) or "jobs are made by `blend ingest`"
+            )
         case sqlite3.SQLITE_CORRUPT:
             return BlendError(
                 f"job is damaged: {path}: {error}",

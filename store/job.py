@@ -103,6 +103,21 @@ class Job:
             heard_of=lambda: runs.last_sign_of_life(self._database),
         )
 
+    def holder(self) -> dict[str, Any] | None:
+        """Return pid, host, boot, purpose and since of the process that has the job; None for none.
+
+        Empty where there is one that cannot be named.
+        """
+        return lock.holder(self.path)
+
+    def last_sign_of_life(self) -> float | None:
+        """Return when a process was last at work on the job, in Unix time; None in no run."""
+        return runs.last_sign_of_life(self._database)
+
+    def damage(self, *, limit_s: float) -> str | None:
+        """Return what is wrong with the file; None where nothing is found in *limit_s* seconds."""
+        return self._database.damage(limit_s=limit_s)
+
     # settings
 
     def meta(self, key: str) -> Any | None:
@@ -176,6 +191,10 @@ class Job:
     def find(self, custom_id: str) -> int | None:
         """Return the row of a custom_id; None when the job has not got it."""
         return rows.find(self._database, custom_id)
+
+    def ids_from(self, prefix: str, *, most: int) -> list[str]:
+        """Return the custom_ids that begin with *prefix*, in their order, *most* at most."""
+        return rows.ids_from(self._database, prefix, most=most)
 
     def custom_ids(self, of_rows: Iterable[int]) -> list[str]:
         """Return the custom_id of each row, in the order asked."""

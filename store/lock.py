@@ -65,6 +65,24 @@ def locked(
             os.close(descriptor)
 
 
+def holder(job: Path) -> dict[str, Any] | None:
+    """Return what is known of the process that holds the job: None where none does.
+
+    Nothing is locked to find out. {} where it has not signed yet, or the system does not tell.
+    """
+    path = lock_path(job.resolve())
+    try:
+        inode = path.stat().st_ino
+        held = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for line in held:
+        _, kind, _, _, _, file, *_ = line.split()
+        if kind == "FLOCK" and file.rpartition(":")[2] == str(inode):
+            return _holder(path)
+    return None
+
+
 def _open(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

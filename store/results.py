@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
+from blend.core.causes import message_of
 from blend.core.completion import Completion
 from blend.store.database import Database
 from blend.store.followers import hand_on
@@ -266,15 +266,7 @@ def _record_one(sql: sqlite3.Connection, run: int, completion: Completion) -> No
 
 def _reason(completion: Completion) -> str | None:
     """Return the beginning of the error's message; None for an answer."""
-    if not completion.failed:
-        return None
-    try:
-        body = orjson.loads(completion.body)
-    except orjson.JSONDecodeError:
-        body = completion.body.decode("utf-8", "replace")
-    while isinstance(body, dict):
-        body = body.get("message") or body.get("error") or body.get("detail") or str(body)
-    return str(body)[:MESSAGE_CHARACTERS]
+    return message_of(completion.body)[:MESSAGE_CHARACTERS] if completion.failed else None
 
 
 def _first(sql: sqlite3.Connection, query: str, *values: Any) -> Any:

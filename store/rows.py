@@ -74,6 +74,14 @@ def custom_ids(database: Database, rows: Iterable[int]) -> list[str]:
         return [sql.execute(query, (int(row),)).fetchone()[0] for row in rows]
 
 
+def ids_from(database: Database, prefix: str, *, most: int) -> list[str]:
+    """Return the custom_ids that begin with *prefix*, in their order, *most* at most."""
+    query = "SELECT custom_id FROM requests WHERE custom_id >= ? ORDER BY custom_id LIMIT ?"
+    with database.read() as sql:
+        found = [one for (one,) in sql.execute(query, (as_utf8(prefix), most))]
+    return [one for one in found if one.startswith(prefix)]
+
+
 def sizes(database: Database) -> Sizes:
     """Return how large each row is, without reading a token."""
     with database.read() as sql:

@@ -6,12 +6,12 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from blend.store.job import Counts, Job
-from tests.tiny_engine import living, wait_until
+from tests.tiny_engine import engine_core, living, wait_until
 
 Victims = Literal["blend", "host", "both"]
 
@@ -72,6 +72,17 @@ class BlendProcess:
         finally:
             self._process.send_signal(signal.SIGCONT)
 
+    @contextmanager
+    def engine_stopped(self) -> Iterator[None]:
+        """Let its engine compute nothing meanwhile, or until it is killed."""
+        core = engine_core(self.host())
+        os.kill(core, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(core, signal.SIGCONT)
+
     def interrupt(self) -> None:
         self._process.send_signal(signal.SIGINT)
 
@@ -89,7 +100,7 @@ class BlendProcess:
         """Wait for the end of the command, and for that of all its engine's processes."""
         # Another engine may have to start.
         code = self._process.wait(2 * WAIT_S)
-        assert wait_until(lambda: not self._engine_processes(), timeout_s=5)
+        assert wait_until(lambda: not self._engine_processes(), timeout_s=WAIT_S)
         return code
 
     def _engine_processes(self) -> set[int]:

@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +20,13 @@ hypothesis.settings.load_profile("any speed")
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What runs measure stays out of the home of whoever runs the tests."""
+    """What runs measure stays out of the home of whoever runs the tests, and its settings out."""
     with pytest.MonkeyPatch.context() as patch:
-        path = tmp_path_factory.mktemp("profiles") / "profiles.json"
-        patch.setenv("BLEND_PROFILES", str(path))
+        for name in [one for one in os.environ if one.startswith("BLEND_")]:
+            patch.delenv(name)
+        home = tmp_path_factory.mktemp("home")
+        patch.setenv("BLEND_PROFILES", str(home / "profiles.json"))
+        patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
         yield
 
 

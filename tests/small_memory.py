@@ -1,7 +1,5 @@
-"""A real vLLM engine with little memory and every way of pacing, held between two steps at will."""
+"""A real vLLM engine with little memory and every way of pacing, which can wait for requests."""
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from blend.core.engines.vllm import VllmEngine
-from tests.stepped_scheduler import SCHEDULER, STEPS_VARIABLE, Steps
-from tests.tiny_engine import engine_core, settings, wait_until
+from tests.held_scheduler import AWAITED, HOLD_VARIABLE, SCHEDULER, Hold
+from tests.tiny_engine import settings
 
 BLOCK_TOKENS = 32
 KV_TOKENS = 4096
@@ -20,31 +18,17 @@ KV_TOKENS = 4096
 STEP_TOKENS = 1536
 THRESHOLD = 64
 
-WAIT_S = 120.0
-
 
 @dataclass(frozen=True)
 class SmallMemory:
-    """The engine, and its log, which names each request as it enters."""
+    """The engine, and what tells its scheduler when to go on."""
 
     engine: VllmEngine
-    log_path: Path
-    steps: Steps
+    hold: Hold
 
-    @contextmanager
-    def held(self, arriving: int) -> Iterator[None]:
-        """Let no step begin until so many more requests have arrived."""
-        before = self._entered()
-        core = engine_core(self.engine.pid)
-        os.kill(core, signal.SIGSTOP)
-        try:
-            yield
-            assert wait_until(lambda: self._entered() - before == arriving, timeout_s=WAIT_S)
-        finally:
-            os.kill(core, signal.SIGCONT)
-
-    def _entered(self) -> int:
-        return self.log_path.read_bytes().count(b"Added request ")
+    def wait_for(self, requests: int) -> None:
+        """Let no step begin until so many requests, the next ones, are inside."""
+        self.hold.cells[AWAITED] = requests
 
 
 @contextmanager
@@ -62,13 +46,13 @@ def opened_small_memory(model: Path, folder: Path) -> Iterator[SmallMemory]:
             "scheduler-cls": SCHEDULER,
         },
     )
-    steps = Steps.create(folder / "steps")
+    hold = Hold.create(folder / "hold")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(STEPS_VARIABLE, str(folder / "steps"))
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent), prepend=os.pathsep)
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        patch.setenv(HOLD_VARIABLE, str(folder / "hold"))
         engine = VllmEngine.start(replace(asked, pacing="step budget", seeded=False))
     try:
         engine.wait_ready()
-        yield SmallMemory(engine, folder / "engine.log", steps)
+        yield SmallMemory(engine, hold)
     finally:
         engine.close()

@@ -208,8 +208,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch) -> None
 def test_check_loads_no_model_library() -> None:
     code = (
         "import sys; from blend.cli.app import main; main(['check', '/dev/null']);"
-        "print(*({'torch', 'transformers', 'vllm', 'numba'} & set(sys.modules)), file=sys.stderr)"
+        "print(*({'torch', 'transformers', 'vllm', 'numba'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 
-    assert done.stderr.strip() == ""
+    assert done.stdout.splitlines()[-1] == ""

@@ -1,5 +1,6 @@
 """Where there is no time for all rows, as many as possible are finished."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -17,7 +18,7 @@ from blend.core.planning.choice import (
     most_in_time,
 )
 from blend.core.planning.engine_model import EngineModel
-from blend.core.planning.hardware import hardware_preset, model_preset
+from blend.core.planning.hardware import Hardware, hardware_preset, model_preset
 from blend.core.planning.lengths import Observations
 from blend.core.planning.plan import make_plan
 from blend.core.planning.tree import tree_of
@@ -63,6 +64,15 @@ def test_a_choice_fits_and_is_no_worse_than_the_first_rows(
     assert these.of(chosen) <= budget_s
     assert in_order <= chosen.sum() <= best
     assert chosen.sum() >= best / 2
+
+
+@settings(deadline=None)
+@given(shape=SHAPES)
+def test_the_rows_share_out_the_whole_cost(shape: list[tuple[int, int]]) -> None:
+    these = costs(shape)
+
+    assert these.shared_out_s.sum() == pytest.approx(these.of(np.ones(len(shape), bool)))
+    assert (these.shared_out_s >= these.own_s).all()
 
 
 @settings(deadline=None)
@@ -112,15 +122,25 @@ def test_every_row_stays_in_the_schedule(budget_s: float, order: list[int]) -> N
     assert sorted(found.order.tolist()) == list(range(30))
 
 
-def _costs(whole: Schedule, requests: list[Request]) -> Costs:
+def _costs(whole: Schedule, requests: list[Request], device: Hardware = DEVICE) -> Costs:
     return costs_of(
         whole,
         prompt_tokens=np.array([len(one.prompt) for one in requests]),
         sequences=np.array([one.sequences for one in requests], np.int32),
         capacity=LIMITS,
-        hardware=DEVICE,
+        hardware=device,
         model=MODEL,
     )
+
+
+def test_a_row_pays_for_its_part_of_the_steps_as_they_were_measured() -> None:
+    whole = schedule(REQUESTS, policy="fcfs", order=range(30), density=[1.0] * 30)
+    slow = replace(DEVICE, weights_s=3.0, step_overhead_s=1.0)
+    free = replace(DEVICE, weights_s=0.0)
+    steps = whole.expected_tokens / LIMITS.max_sequences
+    more = _costs(whole, REQUESTS, slow).own_s - _costs(whole, REQUESTS, free).own_s
+
+    assert (more >= 4.0 * steps * 0.999).all()
 
 
 LIMITS = Capacity(30_000, 128, 2048, 131_072, 16)

@@ -9,6 +9,7 @@ import pytest
 
 from blend.cli.app import main
 from blend.store.job import Job
+from tests.measured_job import job_that_ran
 from tests.viewed_job import viewed_job
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "json.md"
@@ -28,6 +29,9 @@ COMMANDS = {
     "check": ["check", "INPUT"],
     "ingest": ["ingest", "INPUT", "--job", "NEW", "--model", "MODEL"],
     "retry": ["retry", "JOB", "--failed", "--dry-run"],
+    "config": ["config", "status"],
+    "calibrate": ["calibrate", "RAN"],
+    "doctor": ["doctor", "JOB"],
 }
 
 
@@ -61,7 +65,10 @@ def printed(job: Path, command: str, capsys: pytest.CaptureFixture[str]) -> Any:
         "INPUT": str(job.with_suffix(".bad.jsonl")),
         "NEW": str(job.with_suffix(".new")),
         "MODEL": model,
+        "RAN": str(job.with_suffix(".ran")),
     }
+    if command == "calibrate" and not Path(places["RAN"]).exists():
+        job_that_ran(Path(places["RAN"]), Path(model))
     capsys.readouterr()
     main([places.get(word, word) for word in COMMANDS[command]] + ["--json"])
     return json.loads(capsys.readouterr().out)

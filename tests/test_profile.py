@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from blend.cli.profiles import load_profile, profiles_path, save_profile
+from blend.cli.profile_store import profiles_path
+from blend.cli.profiles import load_profile, save_profile
 from blend.core.planning.engine_model import StepCosts, engine_model
 from blend.core.planning.hardware import hardware_preset, model_preset
 from blend.core.planning.optimum import bound_s, work_of
@@ -131,7 +132,8 @@ def test_profiles_are_kept_by_what_they_are_of(monkeypatch, tmp_path: Path) -> N
 
     assert load_profile("a") == PROFILE
     assert load_profile("b") == Profile(GPU, 9, 900, 5.0, 0.0)
-    assert [path.name for path in profiles_path().parent.iterdir()] == ["profiles.json"]
+    left = {path.name for path in profiles_path().parent.iterdir()}
+    assert left == {"profiles.json", "profiles.json.lock"}
 
 
 def test_less_that_was_measured_does_not_replace_more(monkeypatch, tmp_path: Path) -> None:

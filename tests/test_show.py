@@ -180,6 +180,7 @@ def test_a_terminal_gets_a_pager_only_for_what_is_longer(done, capsys, monkeypat
     monkeypatch.setattr("pydoc.pager", paged.append)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(console.out, "_force_terminal", True)
+    monkeypatch.setattr(console, "on_terminal", lambda _console: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(console.out, "_height", 200)
     short = shown(capsys, done, "tree")

@@ -1,12 +1,10 @@
 """The simulated engine takes as many steps as a real one, end to end: no part of vLLM is left out.
 
-Both get the same requests in the same order with the same options. So that it does not matter how
-fast requests arrive, a long answer fills the cache until all of them wait behind it.
+Both get the same requests in the same order with the same options, all before the first step.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -23,15 +21,12 @@ from blend.core.running.scan import open_scanner
 from blend.core.schedule import Policy
 from tests.prompt_sets import prompts_of
 from tests.small_jobs import step_s
-from tests.small_memory import BLOCK_TOKENS, KV_TOKENS, SmallMemory
+from tests.small_memory import SmallMemory
 from tests.tiny_engine import TEXT
 
 pytestmark = pytest.mark.vllm
 
 ROWS = 160
-# What is free beside the first grows no larger than the second needs, so nothing enters.
-PLUG = (KV_TOKENS - 14 * BLOCK_TOKENS, 400)
-NEXT = (15 * BLOCK_TOKENS, 1)
 
 
 def request(row: int, prompt: Sequence[int], output_tokens: int) -> Request:
@@ -85,28 +80,13 @@ def run_by(
     return order, reports
 
 
-def fifo(
-    engine: Engine,
-    rows: Sequence[Request],
-    *,
-    pace: int | None,
-    held: Callable[[int], AbstractContextManager[None]],
-) -> StepReport:
-    """Run all of *rows*, which arrive at once, and return what it took."""
-    rng = np.random.default_rng(rows[0].prompt)
-    plug, after = (
-        request(ROWS + place, rng.integers(5, 390, prompt).tolist(), output)
-        for place, (prompt, output) in enumerate((PLUG, NEXT))
-    )
+def fifo(engine: Engine, rows: Sequence[Request], *, pace: int | None) -> StepReport:
+    """Run all of *rows* in this order and return what it took."""
     engine.pace(pace)
-    engine.submit(plug)
-    reports = [engine.step()]
-    while not reports[-1].decode_tokens:
-        reports.append(engine.step())
-    with held(len(rows) + 1):
-        for one in (after, *rows):
-            engine.submit(one)
-    while sum(len(report.completions) for report in reports) < len(rows) + 2:
+    for one in rows:
+        engine.submit(one)
+    reports: list[StepReport] = []
+    while sum(len(report.completions) for report in reports) < len(rows):
         reports.append(engine.step())
     engine.pace(None)
     return total(reports)
@@ -128,8 +108,10 @@ def test_the_simulated_engine_takes_the_steps_of_the_real_one(
 
     rows = requests(seed)
     order = [rows[row] for row in run_by(policy, rows, simulated())[0]]
-    ours = fifo(simulated(), order, pace=pace, held=lambda _: nullcontext())
-    theirs = fifo(small_memory.engine, order, pace=pace, held=small_memory.held)
+    ours = fifo(simulated(), order, pace=pace)
+    # All arrive before the first step: how fast they would has no part in it.
+    small_memory.wait_for(len(order))
+    theirs = fifo(small_memory.engine, order, pace=pace)
 
     assert len(order) == ROWS
     assert all(completion.status_code == 200 for completion in theirs.completions)

@@ -1,5 +1,7 @@
 """What a model folder says about its requests, and what helps when it cannot be loaded."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,20 @@ def test_a_folder_is_known_by_its_absolute_path_and_its_content(
     assert tokenizer.fingerprint["tokenizer"] == other.fingerprint["tokenizer"]
     assert tokenizer.fingerprint["template"] != other.fingerprint["template"]
     assert tokenizer.context_tokens == 4096
+
+
+def test_nothing_is_said_of_a_torch_that_is_not_there(tiny_tokenizer_dir: Path) -> None:
+    code = (
+        "import importlib.util as util, sys; there = util.find_spec; "
+        "util.find_spec = lambda name, *more: name != 'torch' and there(name, *more) or None; "
+        "from blend.core.rendering.tokenizer import load_tokenizer; "
+        "load_tokenizer(sys.argv[1]); print('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(tiny_tokenizer_dir)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert ended.stdout == "False\n"
+    assert ended.stderr == ""
 
 
 def test_a_template_given_by_the_user_takes_the_place_of_the_models(

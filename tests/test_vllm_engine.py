@@ -76,6 +76,8 @@ SCHEMA = TOOL["function"]["parameters"]  # type: ignore[index]
             CHAT,
             chat(
                 max_tokens=100,
+                temperature=1,
+                seed=1,
                 response_format={
                     "type": "json_schema",
                     "json_schema": {"name": "w", "schema": SCHEMA, "strict": True},
@@ -85,7 +87,7 @@ SCHEMA = TOOL["function"]["parameters"]  # type: ignore[index]
         ),
         (
             CHAT,
-            chat(tools=[TOOL], tool_choice="required", max_tokens=200),
+            chat(tools=[TOOL], tool_choice="required", max_tokens=200, temperature=1, seed=1),
             lambda b: b["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "weather",
         ),
         (CHAT, chat(tools=[TOOL], tool_choice="auto"), lambda b: b["choices"]),
@@ -233,7 +235,7 @@ def test_aborted_requests_tell_how_far_they_were_and_leave_room_for_others(
     engine: VllmEngine,
 ) -> None:
     """So many rows that some are unfinished however fast the engine is."""
-    rows = 300
+    rows = 2000
     for row in range(rows):
         engine.submit(request(row, TEXT, text(max_tokens=900 if row else 1, ignore_eos=True)))
     answered: set[int] = set()

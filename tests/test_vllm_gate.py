@@ -11,12 +11,14 @@ from blend.core.engines import StepReport, total
 from blend.core.request import Request
 from blend.core.running.blend_scan import BlendScanner
 from blend.core.running.executor import run
+from tests.held_scheduler import ALLOWED, ARRIVED, FREE, TAKEN, TOKENS
 from tests.small_jobs import scanner_of, schedule
-from tests.small_memory import THRESHOLD, WAIT_S, SmallMemory
-from tests.stepped_scheduler import ALLOWED, ARRIVED, FREE, TAKEN, TOKENS
+from tests.small_memory import THRESHOLD, SmallMemory
 from tests.tiny_engine import TEXT, text, wait_until
 
 pytestmark = pytest.mark.vllm
+
+WAIT_S = 120.0
 
 LONG, LONG_PROMPT, LONG_TOKENS = 4, 2, 120
 SHORT, SHORT_PROMPT, SHORT_TOKENS = 34, 500, 2
@@ -72,7 +74,7 @@ class Stepped:
     """
 
     def __init__(self, small: SmallMemory, *, folded: int):
-        self._engine, self._cells = small.engine, small.steps.cells
+        self._engine, self._cells = small.engine, small.hold.cells
         self._folded = folded
         self._unsent: list[Request] = []
         self._first_tokens = self._cells[TOKENS]
@@ -129,7 +131,7 @@ def prefill_by_step(small: SmallMemory, *, folded: int) -> Sequence[int]:
         for _ in run(scanner, requests.__getitem__, stepped):
             both += [not scanner.done] * (len(stepped.seen) - len(both))
     finally:
-        small.steps.cells[ALLOWED] = FREE
+        small.hold.cells[ALLOWED] = FREE
     assert sum(len(report.completions) for report in stepped.seen) == len(requests)
     return [one.prefill_tokens for one, there in zip(stepped.seen, both, strict=True) if there]
 

@@ -5,6 +5,7 @@ python -m benchmarks.engine [--case a b c] [--repeat 5] [--way generate-file ...
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -31,11 +32,13 @@ def main(arguments: Sequence[str]) -> None:
     found = conditions()
     stamp = found["date"].replace(":", "").replace("-", "")
     path = options.raw / f"engine-{stamp}.jsonl"
-    rows: list[dict[str, Any]] = []
+    rows = [json.loads(line) for earlier in options.earlier for line in earlier.open()]
     with tempfile.TemporaryDirectory(prefix="bench-model-") as scratch:
-        model = options.model or _tiny_model(Path(scratch))
+        # What is known of this machine's steps is what these runs measure.
+        os.environ["BLEND_PROFILES"] = str(Path(scratch) / "profiles.json")
+        model = options.model or _tiny_model(Path(scratch) / "tiny")
         for name in options.case:
-            case = cases()[name]
+            case = cases()[name].first(options.requests)
             with prepared(case, model) as setting:
                 rows += _measured(case, setting, options, found, path)
     text = report(rows)
@@ -80,6 +83,7 @@ def _row(
         "runs": asdict(line.measured),
         "start_s": contest.start_s["run-batch" if line.way == "run-batch" else engine],
         "plan_s": contest.plan_s.get(which),
+        "model": setting.model,
         "load": line.load,
         "conditions": found,
     }
@@ -99,6 +103,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--way", nargs="*", choices=ways, default=list(ways))
     parser.add_argument("--repeat", type=int, default=5, help="repetitions of every way")
     parser.add_argument("--model", type=Path, help="instead of the tiny model")
+    parser.add_argument("--requests", type=int, help="the first ones of each case; all")
+    parser.add_argument(
+        "--earlier", nargs="*", type=Path, default=[], help="lines that the report holds too"
+    )
     parser.add_argument("--raw", type=Path, default=RAW, help="folder of the lines")
     parser.add_argument("--report", type=Path, help=f"instead of {PUBLISHED.relative_to(ROOT)}")
     return parser

@@ -7,7 +7,7 @@ apart from the chat template. All answers are greedy and as long as ``max_tokens
 import json
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +35,10 @@ class Case:
     kv_tokens: int
     max_sequences: int
     asks: tuple[Ask, ...]
+
+    def first(self, requests: int | None) -> "Case":
+        """Return the case with its first requests alone, all for None."""
+        return replace(self, asks=self.asks[:requests])
 
     def write(self, path: Path) -> None:
         """Write the requests as an OpenAI batch file."""

@@ -1,5 +1,6 @@
 """All ways of running one case, interleaved: every repetition runs each of them once."""
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from blend.cli.options import EngineOptions
 from blend.core.engines import vllm_compat
 from blend.core.engines.vllm_arguments import command_line
 from blend.core.engines.vllm_messages import Start
+from blend.core.planning.hardware import ModelShape, model_shape
 from blend.store.job import Job
 
 Way = Literal["generate-file", "generate-dfs", "run-batch", "blend-default", "blend-auto"]
@@ -33,8 +35,6 @@ WAYS: Mapping[Way, str] = {
     "blend-auto": "`blend execute`, policy auto",
 }
 BLOCK_TOKENS = 32
-KV_BYTES_PER_TOKEN = 4 * 2 * 2 * 32 * 4
-"""Of the tiny model: layers, keys and values, heads, head size, float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Setting:
     options: EngineOptions
     start: Start
     possible_tokens: int
+    model: str
 
 
 @contextmanager
@@ -71,7 +72,7 @@ def prepared(case: Case, model: Path) -> Iterator[Setting]:
         arguments = {
             "block-size": str(BLOCK_TOKENS),
             # One block of a cache is never handed out.
-            "kv-cache-memory-bytes": str((case.kv_tokens + BLOCK_TOKENS) * KV_BYTES_PER_TOKEN),
+            "kv-cache-memory-bytes": str(_cache_bytes(model, case.kv_tokens + BLOCK_TOKENS)),
             "max-num-seqs": str(case.max_sequences),
         }
         start = Start(
@@ -90,7 +91,22 @@ def prepared(case: Case, model: Path) -> Iterator[Setting]:
             EngineOptions("vllm", arguments, 0),
             start,
             possible_cached_tokens(prompts, block_tokens=BLOCK_TOKENS),
+            _described(model),
         )
+
+
+def _cache_bytes(model: Path, tokens: int) -> int:
+    return int(tokens * _shape(model).kv_bytes_per_token)
+
+
+def _described(model: Path) -> str:
+    shape = _shape(model)
+    return f"{shape.layers} layers and {shape.parameters / 1e6:,.1f}M parameters"
+
+
+def _shape(model: Path) -> ModelShape:
+    config = json.loads((model / "config.json").read_text())
+    return model_shape(config, name=model.name, kv_dtype="float32")
 
 
 class Contest:
@@ -127,8 +143,11 @@ class Contest:
         engine, _, which = way.partition("-")
         worker = self._worker(engine)
         if engine == "blend":
-            self.plan_s[which] = worker.ask("plan", which)
+            worker.ask("plan", which)
         worker.ask("run", which)
+        if engine == "blend":
+            # The run has measured what steps cost on this machine.
+            self.plan_s[which] = worker.ask("plan", which)
         return partial(worker.measure, "run", which)
 
     def _worker(self, engine: str) -> Worker:

@@ -18,13 +18,14 @@ from benchmarks.engine.worker import Ask
 from blend.cli.api import PlanOptions
 from blend.cli.execute import execute
 from blend.cli.job_plan import fitting_schedule
+from blend.cli.job_run import judgement
 from blend.cli.options import EngineOptions
 from blend.cli.plan import plan_choices, plan_options, sample_and_plan
 from blend.cli.session import Session, opened_session
 from blend.core.engines import Engine
 from blend.core.request import Request
 from blend.core.schedule import PolicyChoice
-from blend.store.job import Job, PlanRecord
+from blend.store.job import Job
 
 
 def open_execute(job_path: Path, options: EngineOptions) -> Ask:
@@ -95,24 +96,20 @@ def _measured(job: Job, wall_s: float) -> Measured:
     counts, plan, run = job.counts(), job.plan(), job.runs()[-1]
     if counts.unfinished or counts.failed or plan is None:
         raise RuntimeError(f"the run did not bring every answer: {counts}")
+    steps, judged = job.steps(run.id), judgement(job)
+    time = judged.seconds if judged else None
     return Measured(
         wall_s,
         0.0,
         counts.prompt_tokens,
         counts.output_tokens,
         counts.cached_tokens,
-        sum(step.preemptions for step in job.steps(run.id)),
-        predicted_s(plan),
+        sum(step.preemptions for step in steps),
+        sum(step.steps for step in steps),
+        time.predicted if time else None,
+        time.ratio if time else None,
         plan.policy,
     )
-
-
-def predicted_s(plan: PlanRecord) -> float | None:
-    """Return the seconds that a plan's simulation expects of its execution, if it made one."""
-    simulated = plan.predictions.get("simulated")
-    if not simulated:
-        return None
-    return float(simulated["policies"][0]["seconds"])
 
 
 def forget_prefixes(engine: Engine) -> None:

@@ -16,6 +16,8 @@ from blend.core.engines.vllm_arguments import command_line
 from blend.core.engines.vllm_messages import Start
 from blend.store.job import Job
 
+PREEMPTIONS, STEPS = "vllm:num_preemptions", "vllm:iteration_tokens_total"
+
 
 def open_generate(job_path: Path, start: Start) -> Ask:
     """Start the engine, and return what answers the requests of the benchmark."""
@@ -37,7 +39,7 @@ class Generate:
         counting = {"disable_log_stats": False, "enable_logging_iteration_details": False}
         self._llm: Any = vllm.LLM(**settings | counting)
         self.start_s = time.monotonic() - started
-        self._preemptions = 0
+        self._before: dict[str, float] = {}
         with Job.open(job_path) as job:
             prompts = job.prompts()
         self._sampling = vllm.SamplingParams
@@ -81,14 +83,16 @@ class Generate:
             sum(len(one.prompt_token_ids) for one in outputs),
             sum(len(one.outputs[0].token_ids) for one in outputs),
             sum(one.num_cached_tokens for one in outputs),
-            self._new_preemptions(),
+            self._new(PREEMPTIONS),
+            self._new(STEPS),
         )
 
-    def _new_preemptions(self) -> int:
+    def _new(self, name: str) -> int:
+        """Return by how much vLLM's metric grew since the last run; a histogram's by its count."""
         now = sum(
-            metric.value
+            getattr(metric, "value", getattr(metric, "count", 0))
             for metric in self._llm.get_metrics()
-            if metric.name == "vllm:num_preemptions"
+            if metric.name == name
         )
-        new, self._preemptions = now - self._preemptions, now
+        new, self._before[name] = now - self._before.get(name, 0), now
         return int(new)

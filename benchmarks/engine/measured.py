@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Measured:
     """One run, without the start of its engine.
 
-    ``cpu_s`` is of all its processes. ``preemptions`` and ``predicted_s`` are None where nothing
-    tells them.
+    ``cpu_s`` is of all its processes. ``preemptions``, ``steps`` and ``predicted``, the times as
+    long as foreseen, are None where nothing tells them.
     """
 
     wall_s: float
@@ -17,5 +17,7 @@ class Measured:
     output_tokens: int
     cached_tokens: int
     preemptions: int | None = None
+    steps: int | None = None
     predicted_s: float | None = None
+    times_predicted: float | None = None
     policy: str | None = None

@@ -20,17 +20,20 @@ def report(rows: Sequence[Row]) -> str:
     """Return the whole report as Markdown."""
     conditions = rows[-1]["conditions"]
     text = "# blend beside vLLM's own ways of running a batch\n\n" + _introduction(conditions)
-    for name in dict.fromkeys(row["case"] for row in rows):
-        text += _case([row for row in rows if row["case"] == name])
+    for one in dict.fromkeys(map(_contest, rows)):
+        text += _case([row for row in rows if _contest(row) == one])
     return text
+
+
+def _contest(row: Row) -> tuple[str, str]:
+    return row["case"], row["model"]
 
 
 def _introduction(conditions: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in conditions["versions"].items())
     return (
         f"Written by `make bench` on {conditions['date']}: {conditions['cpu']}, "
-        f"{conditions['cores']} cores, load {conditions['load']:.1f} before; {versions}; a Llama "
-        "of 4 layers with random weights.\n\n"
+        f"{conditions['cores']} cores, load {conditions['load']:.1f} before; {versions}.\n\n"
         "All ways run the same requests on engines with the same options (float32, blocks of 32 "
         "tokens, whole prompts, the same cache), greedy, every answer as long as its max_tokens. "
         "The ways of one repetition follow each other at once, each first in turn; engines live "
@@ -38,8 +41,9 @@ def _introduction(conditions: Mapping[str, Any]) -> str:
         "process of its own. Seconds are those of the run, from the first prompt text to the last "
         "result saved, without the start of the engine and the plan. `blend execute` renders and "
         "tokenises each chat anew, as run-batch does; `LLM.generate` gets texts. Plans are made "
-        "without a sample. CPU seconds are those of all processes. Possible hits: what a cache "
-        "that forgets nothing would save.\n\n"
+        "without a sample, after a first run on the engine, which is not counted and has measured "
+        "what steps cost. CPU seconds are those of all processes. Possible hits: what a cache that "
+        "forgets nothing would save.\n\n"
     )
 
 
@@ -48,7 +52,7 @@ def _case(rows: Sequence[Row]) -> str:
     runs = first["runs"]
     repetitions = 1 + max(row["repetition"] for row in rows)
     head = (
-        f"## ({first['case']}) {first['title']}\n\n"
+        f"## ({first['case']}) {first['title']}; a model of {first['model']}\n\n"
         f"{first['requests']:,} requests, {runs['prompt_tokens']:,} prompt and "
         f"{runs['output_tokens']:,} output tokens, a cache of {first['kv_tokens']:,} tokens, "
         f"{first['max_sequences']} sequences; possible hits "
@@ -60,8 +64,9 @@ def _case(rows: Sequence[Row]) -> str:
 
 
 def _table(rows: Sequence[Row], ways: Sequence[Way]) -> str:
-    header = ("way", "seconds", "over file order", "CPU seconds", "tokens/s", "hits of possible",
-              "preemptions", "predicted, seconds", "engine start, seconds")  # fmt: skip
+    header = ("way", "seconds", "over file order", "CPU seconds", "steps", "tokens/s",
+              "hits of possible", "preemptions", "predicted, seconds", "of predicted",
+              "engine start, seconds")  # fmt: skip
     return table(header, (_line(rows, way) for way in ways))
 
 
@@ -72,18 +77,24 @@ def _line(rows: Sequence[Row], way: Way) -> tuple[str, ...]:
     def median(value: Callable[[Row], float]) -> float:
         return statistics.median(value(row) for row in mine)
 
-    runs, predicted = last["runs"], last["runs"]["predicted_s"]
+    def known(name: str, form: str) -> str:
+        if last["runs"][name] is None:
+            return MISSING
+        return format(median(lambda row: row["runs"][name]), form)
+
+    runs = last["runs"]
     policy = f" ({runs['policy']})" if runs["policy"] else ""
-    preemptions = runs["preemptions"]
     return (
         WAYS[way] + policy,
         number(median(lambda row: row["runs"]["wall_s"])),
         interval(ratios(rows, "generate-file", way)),
         number(median(lambda row: row["runs"]["cpu_s"])),
+        known("steps", ",.0f"),
         number(median(_tokens_per_s), 0),
         f"{median(_hits):.1%}" if last["possible_tokens"] else MISSING,
-        MISSING if preemptions is None else f"{median(lambda r: r['runs']['preemptions']):,.0f}",
-        number(predicted),
+        known("preemptions", ",.0f"),
+        known("predicted_s", ".2f"),
+        known("times_predicted", ".2f"),
         number(last["start_s"], 1),
     )
 
@@ -125,6 +136,10 @@ def _verdicts(rows: Sequence[Row]) -> Iterable[str]:
             continue
         beside_file = ratios(rows, way, "generate-file")
         beside_dfs = ratios(rows, way, "generate-dfs")
+        predicted = [row["runs"]["times_predicted"] for row in rows if row["way"] == way]
+        if None not in predicted:
+            times = f"{interval(predicted)} times as long as predicted"
+            yield f"- {WAYS[way]}: {times}, asked for 0.85 to 1.15"
         if case == "a":
             hits = statistics.median(_hits(row) for row in rows if row["way"] == way)
             yield _verdict(way, "times as fast as file order", over_file, at_least=1.5)

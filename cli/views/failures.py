@@ -1,9 +1,12 @@
 """The rows that failed: by cause, and each with its place in the input."""
 
+from collections.abc import Sequence
 from itertools import islice
 
+from rich.table import Table
+
 from blend.cli.console import counted, inert, out, print_csv, shortened, table
-from blend.store.job import Failure, Job
+from blend.store.job import Failure, FailureGroup, Job
 
 DRAWN = 100
 
@@ -21,22 +24,30 @@ def write_csv(job: Job) -> None:
     print_csv(Failure._fields, job.failed())
 
 
+def causes_table(causes: Sequence[FailureGroup]) -> Table:
+    """Return a line for each cause of failures, for 80 columns."""
+    return table(
+        ("rows", "status", "why they failed", "for example"),
+        (
+            (
+                counted(one.rows),
+                str(one.status_code),
+                inert(shortened(one.message, 36)),
+                inert(shortened(one.custom_id, 20)),
+            )
+            for one in causes
+        ),
+        numbers={0, 1},
+    )
+
+
 def draw(job: Job) -> None:
     """Print the causes with their counts, and the first failed rows."""
     causes = job.failures()
     if not causes:
         out.print("no request has failed")
         return
-    out.print(
-        table(
-            ("rows", "status", "why they failed"),
-            (
-                (counted(one.rows), str(one.status_code), inert(shortened(one.message, 60)))
-                for one in causes
-            ),
-            numbers={0, 1},
-        )
-    )
+    out.print(causes_table(causes))
     out.print("")
     for one in islice(job.failed(), DRAWN):
         where = inert(f"{one.path}:{one.line}")

@@ -18,12 +18,15 @@ def unit_of(seconds: float) -> tuple[str, float]:
 def policies_table(policies: Sequence[Mapping[str, Any]], *, draws: int) -> Table:
     """Return a line for each of *policies*, as `Outlook.described` has them, the fastest first."""
     unit, unit_s = unit_of(policies[0]["seconds"])
-    return table(
+    drawn = table(
         ("policy", unit, "10-90 %", "tokens/s", "shared", "preempted", "KV", "bound", "behind"),
         (_cells(one, unit_s, draws) for one in policies),
         numbers=set(range(1, 9)),
         gap=1,
     )
+    # On a narrow terminal a name takes two lines, and no figure is cut off.
+    drawn.columns[0].no_wrap = False
+    return drawn
 
 
 def _cells(one: Mapping[str, Any], unit_s: float, draws: int) -> tuple[str, ...]:

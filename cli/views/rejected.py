@@ -1,9 +1,12 @@
 """The lines that were rejected: how many for which reason, and where each stands."""
 
+from collections.abc import Sequence
 from itertools import islice
 
-from blend.cli.console import counted, inert, out, print_csv, shortened, table
-from blend.store.job import Job
+from rich.table import Table
+
+from blend.cli.console import counted, end_of, inert, out, print_csv, shortened, table
+from blend.store.job import Job, RejectedGroup
 
 DRAWN = 100
 CSV_HEADERS = ("source", "line", "column", "reason", "message", "custom_id")
@@ -29,19 +32,29 @@ def _records(job: Job) -> list[tuple[object, ...]]:
     ]
 
 
+def reasons_table(groups: Sequence[RejectedGroup]) -> Table:
+    """Return a line for each reason of rejections."""
+    return table(
+        ("lines", "why they were rejected", "first at"),
+        (
+            (
+                counted(group.lines),
+                inert(group.reason),
+                inert(end_of(f"{group.path}:{group.line}:{group.column}", 40)),
+            )
+            for group in groups
+        ),
+        numbers={0},
+    )
+
+
 def draw(job: Job) -> None:
     """Print the reasons with their counts, and the first rejected lines."""
     groups = job.rejections_by_reason()
     if not groups:
         out.print("no line was rejected")
         return
-    out.print(
-        table(
-            ("lines", "why they were rejected"),
-            ((counted(group.lines), inert(group.reason)) for group in groups),
-            numbers={0},
-        )
-    )
+    out.print(reasons_table(groups))
     out.print("")
     for source, one in islice(job.rejected(), DRAWN):
         where = inert(f"{source}:{one.line}:{one.column}")

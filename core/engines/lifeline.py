@@ -8,9 +8,11 @@ that lives as long as its parent, the main thread, may be tied. Other systems ha
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
 
@@ -36,6 +38,30 @@ def tie_to_group() -> None:
 def _die_with_parent() -> None:
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def watch_parent(parent_pid: int, then: Callable[[], object]) -> None:
+    """Call *then*, in a thread, when the process *parent_pid*, our parent, dies; where Linux is.
+
+    The end of a pipe is read behind everything that was sent before; this is not.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    threading.Thread(target=_wait_for_end, args=(parent_pid, then), daemon=True).start()
+
+
+def _wait_for_end(parent_pid: int, then: Callable[[], object]) -> None:
+    ended = select.poll()
+    try:
+        ended.register(os.pidfd_open(parent_pid))
+    except ProcessLookupError:
+        then()
+    except OSError:  # a kernel that has no such thing
+        return
+    # The pid may be another's since our parent died.
+    if os.getppid() == parent_pid:
+        ended.poll()
+    then()
 
 
 def tie_forked_children(close_fd: int) -> None:

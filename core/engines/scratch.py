@@ -55,12 +55,20 @@ def make_scratch() -> Path:
 def clear_left_behind() -> list[LeftBehind]:
     """End the processes of engines whose owner is dead, and remove their folders."""
     cleared = []
+    for folder, owner in left_behind().items():
+        cleared.append(LeftBehind(owner.pid, end_processes(folder)))
+        shutil.rmtree(folder, ignore_errors=True)
+    return cleared
+
+
+def left_behind() -> dict[Path, Owner]:
+    """Return the folders of engines whose owner is dead, with that."""
+    found = {}
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         owner = _recorded_owner(folder)
         if owner is not None and _is_dead(owner):
-            cleared.append(LeftBehind(owner.pid, end_processes(folder)))
-            shutil.rmtree(folder, ignore_errors=True)
-    return cleared
+            found[folder] = owner
+    return found
 
 
 def end_processes(scratch: Path) -> int:

@@ -231,7 +231,10 @@ class VllmEngine:
             return message
         self._end()
         if isinstance(message, Refused) and message.by_arguments:
-            raise BlendError(f"vLLM does not accept its arguments: {message.reason}")
+            raise BlendError(
+                f"vLLM does not accept its arguments: {message.reason}",
+                hint="`vllm serve --help=all` lists them; they go through `--engine-arg`",
+            )
         reason = message.reason if isinstance(message, Refused) else "it ended"
         raise BlendError(
             f"vLLM did not start: {self._log.cause() or reason}",
@@ -321,7 +324,7 @@ class VllmEngine:
 
 def _host_command(pipe_number: int, scratch: Path) -> list[str]:
     module = "blend.core.engines.vllm_host"
-    return [sys.executable, "-P", "-m", module, str(pipe_number), str(scratch)]
+    return [sys.executable, "-P", "-m", module, str(pipe_number), str(os.getpid()), str(scratch)]
 
 
 def _user() -> str:

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from blend.core.engines import vllm_compat
-from blend.core.engines.lifeline import tie_forked_children, tie_to_group
+from blend.core.engines.lifeline import tie_forked_children, tie_to_group, watch_parent
 from blend.core.engines.outbox import Outbox
 from blend.core.engines.vllm_arguments import command_line
 from blend.core.engines.vllm_messages import Abort, Close, Died, Refused, Start, Work
@@ -104,7 +104,7 @@ async def build(start: Start, outbox: Outbox) -> Service:
     return service
 
 
-def main(pipe_number: int, scratch: str) -> None:
+def main(pipe_number: int, parent_pid: int, scratch: str) -> None:
     """Serve the parent at the other end of the pipe; *scratch* is this engine's own folder."""
     # Ctrl-C is for the parent, which drains.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -112,6 +112,7 @@ def main(pipe_number: int, scratch: str) -> None:
     tie_forked_children(close_fd=pipe_number)
     pipe = Connection(pipe_number)
     on_broken = partial(end_everything, scratch)
+    watch_parent(parent_pid, on_broken)
     outbox = Outbox(pipe, on_broken=on_broken)
     try:
         asyncio.run(serve(pipe, outbox, on_broken=on_broken))
@@ -121,7 +122,7 @@ def main(pipe_number: int, scratch: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
 elif __name__ == "__mp_main__":
     # multiprocessing's spawn runs this module first in each process that the host, or a process
     # of its engine, starts; os.register_at_fork does not reach those.

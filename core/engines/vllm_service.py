@@ -79,6 +79,9 @@ class Service:
 
     def accept(self, work: Work) -> None:
         """Answer *work* behind what was accepted before."""
+        if not self._inside and not self._report_due:
+            # Nobody's step: the time in which the engine had nothing to do.
+            self._reported = time.monotonic()
         self._received += work.sequences
         ticket = self._turnstile.draw(work.sequences)
         task = asyncio.create_task(self._answer(work, ticket))

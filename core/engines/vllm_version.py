@@ -14,6 +14,11 @@ LAST_RELEASE = (0, 33)
 _VERSION = re.compile(r"__version__\s*(?:=\s*version\s*)?=\s*['\"](?P<version>[^'\"]+)['\"]")
 
 
+def is_installed() -> bool:
+    """Return whether there is a vLLM to import."""
+    return find_spec("vllm") is not None
+
+
 def installed_version() -> str | None:
     """Return the version of the installed vLLM; None where there is none, or it does not say."""
     spec = find_spec("vllm")
@@ -29,5 +34,10 @@ def untested(version: str | None) -> str | None:
     release = re.match(r"(\d+)\.(\d+)", version or "")
     if not release or FIRST_RELEASE <= (int(release[1]), int(release[2])) <= LAST_RELEASE:
         return None
+    return f"vLLM {version} is installed, but blend is tested with {tested_range()}"
+
+
+def tested_range() -> str:
+    """Return the first and the last release that blend is tested with."""
     first, last = (".".join(map(str, release)) for release in (FIRST_RELEASE, LAST_RELEASE))
-    return f"vLLM {version} is installed, but blend is tested with {first} to {last}"
+    return f"{first} to {last}"

@@ -51,12 +51,14 @@ def _opened(path: Path) -> io.BufferedReader:
     try:
         return path.open("rb")
     except FileNotFoundError:
-        raise BlendError(f"no such file: {path}") from None
+        raise BlendError(f"no such file: {path}", hint="check the path") from None
     except IsADirectoryError:
         hint = f"name the files in it: `{path}/*.jsonl`"
         raise BlendError(f"not a file but a directory: {path}", hint=hint) from None
     except OSError as error:
-        raise BlendError(f"cannot read {path}: {error.strerror}") from None
+        raise BlendError(
+            f"cannot read {path}: {error.strerror}", hint="check its permissions and its disk"
+        ) from None
 
 
 def _refusing_compression(file: BinaryIO, name: str) -> BinaryIO:

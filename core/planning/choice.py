@@ -53,6 +53,16 @@ class Costs:
         needed = seen[self.tree.hi] > seen[self.tree.lo]
         return float(self.own_s[chosen].sum() + self.prefix_s[needed].sum())
 
+    @property
+    def shared_out_s(self) -> Floats:
+        """Return the seconds of each row, (n,) by position, prefixes paid by all of their rows."""
+        each = self.prefix_s / np.maximum(self.tree.hi - self.tree.lo, 1)
+        steps = np.zeros(len(self.own_s) + 1)
+        np.add.at(steps, self.tree.lo, each)
+        np.subtract.at(steps, self.tree.hi, each)
+        seconds: Floats = self.own_s + np.cumsum(steps)[:-1]
+        return seconds
+
 
 def costs_of(
     schedule: Schedule,
@@ -65,8 +75,8 @@ def costs_of(
 ) -> Costs:
     """Return what the rows of *schedule* cost; prompt tokens and sequences are by row.
 
-    A decode step reads all weights for whatever is inside: a row pays for its part of the cache or
-    of the slots, whichever is more.
+    A decode step reads all weights for whatever is inside, and has its overhead: a row pays for its
+    part of the cache or of the slots, whichever is more.
     """
     lengths, copies = prompt_tokens[schedule.order], sequences[schedule.order]
     # An order that is no tree's shares with rows far before; here that counts as the row before.
@@ -80,7 +90,8 @@ def costs_of(
     own = segment_comp_s(tree.depth[tree.leaf_parent], lengths, hardware=hardware, model=model)
     own += decode_comp_s(expected * copies, hardware=hardware, model=model)
     own += copies * mem_s(lengths, expected, hardware=hardware, model=model)
-    own += copies * part * weights_s(hardware=hardware, model=model)
+    step = weights_s(hardware=hardware, model=model) + hardware.step_overhead_s
+    own += copies * part * step
     prefix = segment_comp_s(tree.depth[tree.parent], tree.depth, hardware=hardware, model=model)
     return Costs(tree, own, prefix)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from blend.core.engines import UNKNOWN_TOKENS, Capacity
 from blend.core.planning.classes import Mode as Mode  # part of what an engine model is
+from blend.core.planning.cost import weights_s
 from blend.core.planning.hardware import Hardware, ModelShape, kv_capacity_tokens
 
 MODES: tuple[Mode, ...] = ("sequential", "overlapped")
@@ -95,7 +96,7 @@ class EngineModel:
         """Return the seconds to read all weights once."""
         if self.measured:
             return self.measured.weights_s
-        return self.model.weight_bytes / self.hardware.bandwidth_bytes_s
+        return weights_s(hardware=self.hardware, model=self.model)
 
     def step_s(self, prefill_tokens: int, decode_tokens: int, read_tokens: int) -> float:
         """Return the seconds of a step, without prefill attention."""
@@ -117,11 +118,14 @@ def engine_model(
     max_sequences: int = 1024,
     step_tokens: int = 8192,
     context_tokens: int = 131_072,
-    overhead_s: float = 0.0,
+    overhead_s: float | None = None,
     attention: bool = True,
     memory_fraction: float = 0.9,
 ) -> EngineModel:
-    """Return the engine that vLLM would start on this device, the cache filling what is free."""
+    """Return the engine that vLLM would start on this device, the cache filling what is free.
+
+    ``overhead_s`` of a step is the device's where it is None.
+    """
     capacity = Capacity(
         kv_tokens=kv_capacity_tokens(hardware, model, memory_fraction=memory_fraction),
         max_sequences=max_sequences,
@@ -130,4 +134,14 @@ def engine_model(
         block_tokens=16,
         pacing="step budget",
     )
-    return EngineModel(capacity, hardware, model, mode, overhead_s=overhead_s, attention=attention)
+    overhead_s = hardware.step_overhead_s if overhead_s is None else overhead_s
+    measured = hardware.interference
+    return EngineModel(
+        capacity,
+        hardware,
+        model,
+        mode,
+        interference=INTERFERENCE if measured is None else measured,
+        overhead_s=overhead_s,
+        attention=attention,
+    )

@@ -28,13 +28,21 @@ _PRESETS = Path(__file__).parent / "data"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Peak dense 16-bit FLOP/s, memory bytes/s and memory bytes of one device."""
+    """Peak dense 16-bit FLOP/s, memory bytes/s and memory bytes of one device.
+
+    Where it was measured: ``step_overhead_s``, what a step takes beside compute and memory;
+    ``weights_s``, the seconds to read a model's weights, None where their bytes have to say it; and
+    ``interference``, what of the lesser of compute and memory is left where both go on at once.
+    """
 
     name: str
     flops: float
     bandwidth_bytes_s: float
     memory_bytes: float
     source: str = ""
+    step_overhead_s: float = 0.0
+    weights_s: float | None = None
+    interference: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +107,18 @@ def model_names() -> tuple[str, ...]:
 
 def model_preset(name: str) -> ModelShape:
     """Return the built-in model called *name*; BlendError when there is none."""
+    return model_shape(model_config(name), name=name.lower())
+
+
+def model_config(name: str) -> Mapping[str, Any]:
+    """Return the config.json of the built-in model called *name*; BlendError when there is none."""
     presets = _read("models.json")
     if name.lower() not in presets:
-        raise BlendError(f"unknown model preset: {name}", hint=f"known: {', '.join(presets)}")
-    return model_shape(presets[name.lower()]["config"], name=name.lower())
+        raise BlendError(
+            f"unknown model preset: {name}", hint=f"a model folder, or: {', '.join(presets)}"
+        )
+    config: Mapping[str, Any] = presets[name.lower()]["config"]
+    return config
 
 
 def model_shape(

@@ -21,20 +21,20 @@ import numpy.typing as npt
 from blend.core.planning.cost import decode_comp_s, segment_comp_s
 from blend.core.planning.engine_model import INTERFERENCE, EngineModel
 from blend.core.planning.hardware import Hardware, ModelShape
-from blend.core.planning.tree import Ints, Tree, shared_within
+from blend.core.planning.tree import Ints, Tree, own_tokens, shared_within
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a job asks of a device when every shared prefix is computed once.
 
-    ``read_token_steps`` counts the cached tokens read over all decode steps; ``longest_tokens`` is
-    the longest answer of one sequence.
+    ``held_token_steps`` sums over all decode steps the cached tokens that a row shares with no
+    other; ``longest_tokens`` is the longest answer of one sequence.
     """
 
     comp_s: float
     mem_s: float
-    read_token_steps: float
+    held_token_steps: float
     longest_tokens: float
 
 
@@ -58,7 +58,8 @@ def work_of(
     longest = np.asarray(output_tokens, dtype=np.float64)[row]
     steps = np.maximum(longest - 1.0, 0.0)
     times = 1.0 if sequences is None else sequences[row]
-    read = float((times * (steps * prompt + steps * (steps + 1.0) / 2.0)).sum())
+    grown = float((times * steps * (steps + 1.0) / 2.0).sum())
+    read = float((times * steps * prompt).sum()) + grown
     prefill = decode_comp_s(prompt - shared, hardware=hardware, model=model)
     if attention:
         prefill = segment_comp_s(shared, prompt, hardware=hardware, model=model)
@@ -66,7 +67,8 @@ def work_of(
     return Work(
         comp_s=float(prefill.sum()) + float(decode.sum()),
         mem_s=read * model.kv_bytes_per_token / hardware.bandwidth_bytes_s,
-        read_token_steps=read,
+        # Rows that share a prefix read it each, but the cache holds it once, for all sequences too.
+        held_token_steps=float((steps * own_tokens(prompt, shared)).sum()) + grown,
         longest_tokens=float(np.max(longest, initial=0.0)),
     )
 
@@ -77,11 +79,11 @@ def practical_optimum_s(work: Work, *, alpha: float = INTERFERENCE) -> float:
 
 
 def fewest_steps(work: Work, *, capacity_tokens: int) -> float:
-    """Return the steps a job needs: those of its longest answer, or to pass all reads through.
+    """Return the steps a job needs: those of its longest answer, or to pass all rows through.
 
-    A step reads at most the *capacity_tokens* that the KV cache holds.
+    The KV cache holds no more than *capacity_tokens* at a time.
     """
-    return max(work.longest_tokens, work.read_token_steps / max(capacity_tokens, 1))
+    return max(work.longest_tokens, work.held_token_steps / max(capacity_tokens, 1))
 
 
 def sequential_bound_s(

@@ -45,6 +45,50 @@ class ParameterCount:
     layers: int
 
 
+@dataclass(frozen=True, slots=True)
+class LayerWidths:
+    """The matrices of a model as so many equal dense layers that compute as much for each token.
+
+    ``inner``: of the gated MLP; of a mixture of experts, all that a token passes through.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    inner: int
+    vocabulary: int
+
+    @property
+    def layer_parameters(self) -> int:
+        """Return the parameters of one layer."""
+        attention = 2 * self.hidden * (self.heads + self.kv_heads) * self.head_size
+        return attention + 3 * self.hidden * self.inner
+
+
+def layer_widths(config: Config, *, name: str) -> LayerWidths:
+    """Return the layers of the model that *config* describes; BlendError without its sizes."""
+    text = text_config(config)
+    count = count_parameters(text, name=name)
+    hidden, heads = _required(text, "hidden_size", name), _required(text, "heads", name)
+    size = attention_width(text, name=name) // heads
+    kv_heads = max(1, min(heads, kv_values_per_token(text, name=name) // (2 * count.layers * size)))
+    # Groups of queries share a head of the cache: a whole number of them.
+    kv_heads = next(one for one in range(kv_heads, 0, -1) if heads % one == 0)
+    attention = 2 * hidden * (heads + kv_heads) * size
+    rest = (count.active - count.embedding) // count.layers - attention
+    return LayerWidths(
+        count.layers,
+        hidden,
+        heads,
+        kv_heads,
+        size,
+        max(1, rest // (3 * hidden)),
+        int(text.get("vocab_size") or 1),
+    )
+
+
 def text_config(config: Config) -> Config:
     """Return the language part of a multimodal config, the config itself otherwise."""
     inner = config.get("text_config") or config.get("llm_config")

@@ -23,7 +23,7 @@ from blend.core.planning.outlook import Outlook
 from blend.core.planning.prefix_match import sglang_order
 from blend.core.planning.reorder import reorder
 from blend.core.planning.split import Split
-from blend.core.planning.tree import Floats, Ints, Tree, build_tree, uncached_tokens
+from blend.core.planning.tree import Floats, Ints, Tree, build_tree, own_tokens, uncached_tokens
 from blend.core.planning.ways import AS_IT_COMES, Way
 from blend.core.prompts import Prompts
 from blend.core.schedule import LEFT, RIGHT, Policy, Schedule
@@ -59,7 +59,8 @@ class Prediction:
     forgets nothing (``paper``, ``dfs``: that holds the row before), ``best_computed_tokens`` those
     of a depth-first order; ``sharing`` and ``best_sharing`` are the shares of the prompt tokens
     saved. ``weights_s`` is the time to read the weights at each of ``steps``, the fewest that fit
-    the answers and the memory. Tokens a second count input and output.
+    the answers and the memory; the times have the overhead of these steps where it was measured.
+    Tokens a second count input and output.
     """
 
     rows: int
@@ -172,7 +173,7 @@ def make_plan(
         if policy == "blend":
             blending = blending_of(classes, hardware=hardware, model=model, mode=mode)
     shown = outline(order.tree, lengths, demand)
-    prediction = _predict(prompts, lengths, demand, order=order, best=tree.unique_tokens)
+    prediction = _predict(prompts, lengths, demand, order=order, tree=tree)
     return Plan(
         Schedule(
             policy,
@@ -260,15 +261,20 @@ def _sides(order: _Order, demand: Demand, *, policy: Policy, root: float) -> npt
 
 
 def _predict(
-    prompts: Prompts, lengths: Lengths, demand: Demand, *, order: _Order, best: int
+    prompts: Prompts, lengths: Lengths, demand: Demand, *, order: _Order, tree: Tree
 ) -> Prediction:
     # An embedding is planned as a row of one token, but has no answer.
     output = np.where(prompts.max_tokens > 0, lengths.expected, 0.0) * prompts.sequences
     comp, mem = float(order.comp_s.sum()), float(demand.mem_s.sum())
-    steps = _fewest_steps(prompts, lengths, demand)
+    steps = _fewest_steps(tree, lengths, demand, sequences=prompts.sequences)
     weights = steps * weights_s(hardware=demand.hardware, model=demand.model)
-    overlapped, sequential = max(comp, mem + weights), max(comp, weights) + mem
+    overhead = steps * demand.hardware.step_overhead_s
+    overlapped, sequential = (
+        max(comp, mem + weights) + overhead,
+        max(comp, weights) + mem + overhead,
+    )
     prompt_tokens, computed = int(prompts.lengths.sum()), int(order.uncached.sum())
+    best = tree.unique_tokens
     all_tokens = prompt_tokens + float(output.sum())
     return Prediction(
         rows=len(prompts),
@@ -290,9 +296,13 @@ def _predict(
     )
 
 
-def _fewest_steps(prompts: Prompts, lengths: Lengths, demand: Demand) -> float:
-    """Return the longest answer, or the steps to pass all KV token-steps through the memory."""
-    longest = float(lengths.expected.max(initial=0.0))
-    room = kv_capacity_tokens(demand.hardware, demand.model)
-    read = prompts.sequences * read_token_steps(prompts.lengths, lengths.expected)
-    return max(longest, float(read.sum()) / room if room else 0.0)
+def _fewest_steps(
+    tree: Tree, lengths: Lengths, demand: Demand, *, sequences: npt.NDArray[np.int32]
+) -> float:
+    """Return the longest answer, or the steps to pass all that is held through the memory."""
+    expected, room = lengths.expected, kv_capacity_tokens(demand.hardware, demand.model)
+    # A prefix is held once for the rows that share it, and a prompt for all its sequences.
+    own = expected[tree.rows] * own_tokens(tree.lengths, tree.lcp)
+    grown = sequences * read_token_steps(np.zeros_like(expected), expected)
+    held = float(own.sum()) + float(grown.sum())
+    return max(float(expected.max(initial=0.0)), held / room if room else 0.0)

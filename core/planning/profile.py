@@ -15,17 +15,26 @@ Lines that something else held up are outliers: the fit weighs them down.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from blend.core.planning.engine_model import EngineModel, StepCosts
 from blend.core.planning.tree import Floats
 
 LEAST_LINES, MOST_LINES = 4, 2000
-KNEES = (0.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+KNEES = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0)
 CLEARLY, NOISE = 0.8, 0.01
 """The part of the misfit that another knee must come down to, to be believed; the part of a stretch
 that no fit need explain."""
+
+TOLERATED = 0.1
+"""Mean share by which held-out stretches may be mispredicted."""
+
+HOLD_OUT_EVERY = 3
+
+Source = Literal["runs", "engine", "torch"]
 
 _PASSES = 8
 _OUTLIER = 2.5  # deviations
@@ -51,13 +60,52 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What steps cost on a machine, and how much was measured to know it."""
+    """What steps cost on a machine, how much was measured to know it, and of what.
+
+    ``error``: of the time of what was fitted. ``source``: runs of the model, an engine that ran
+    for this alone, or the model's layers in torch.
+    """
 
     costs: StepCosts
     lines: int
     steps: int
     seconds: float
     error: float
+    source: Source = "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """A profile and how it predicts stretches that it was not fitted to.
+
+    Arrays (k,): ``predicted_s`` of each stretch; ``held_out``, whether the fit did not see it.
+    """
+
+    profile: Profile
+    measured: Measured
+    predicted_s: Floats
+    held_out: npt.NDArray[np.bool_]
+
+    @property
+    def off(self) -> Floats:
+        """Return by which share of the measured time each stretch is mispredicted, (k,)."""
+        off: Floats = self.predicted_s / self.measured.seconds - 1.0
+        return off
+
+    @property
+    def held_out_error(self) -> float:
+        """Return the mean share by which the held-out stretches are mispredicted."""
+        return float(np.abs(self.off[self.held_out]).mean())
+
+    @property
+    def worst_error(self) -> float:
+        """Return the largest share by which a held-out stretch is mispredicted."""
+        return float(np.abs(self.off[self.held_out]).max())
+
+    @property
+    def holds(self) -> bool:
+        """Tell whether the profile predicts what it did not see as well as one must."""
+        return self.held_out_error <= TOLERATED
 
 
 def measured_of(columns: Sequence[Sequence[float]]) -> Measured:
@@ -83,7 +131,28 @@ def thinned(measured: Measured) -> Measured:
 
 def fit(measured: Measured, *, knee_tokens: float) -> Profile | None:
     """Return what steps cost, None for too few stretches; *knee_tokens* is the datasheet's K."""
+    found = _fitted(thinned(measured), knee_tokens=knee_tokens)
+    return found and found[0]
+
+
+def validated(measured: Measured, *, knee_tokens: float, source: Source) -> Validated | None:
+    """Return the fit to all but every third stretch and what it says of all; None for too few."""
     measured = thinned(measured)
+    held_out = np.arange(len(measured)) % HOLD_OUT_EVERY == 1
+    found = _fitted(_some(measured, ~held_out), knee_tokens=knee_tokens)
+    if found is None:
+        return None
+    profile, evenly = found
+    predicted = predicted_s(measured, profile.costs, evenly=evenly)
+    return Validated(replace(profile, source=source), measured, predicted, held_out)
+
+
+def _some(measured: Measured, chosen: npt.NDArray[np.bool_]) -> Measured:
+    return Measured(*(getattr(measured, field.name)[chosen] for field in fields(Measured)))
+
+
+def _fitted(measured: Measured, *, knee_tokens: float) -> tuple[Profile, bool] | None:
+    """Return what steps cost, and whether prefill was spread evenly over them."""
     if len(measured) < LEAST_LINES or measured.prefill_tokens.sum() <= 0:
         return None
     found = {
@@ -101,7 +170,8 @@ def fit(measured: Measured, *, knee_tokens: float) -> Profile | None:
     told = float(predicted_s(measured, costs, evenly=chosen[1]).sum())
     total = float(measured.seconds.sum())
     steps = int(measured.steps.sum())
-    return Profile(costs, len(measured), steps, total, error=abs(told / total - 1.0))
+    profile = Profile(costs, len(measured), steps, total, error=abs(told / total - 1.0))
+    return profile, chosen[1]
 
 
 def predicted_s(measured: Measured, costs: StepCosts, *, evenly: bool) -> Floats:
@@ -115,12 +185,16 @@ def predicted_s(measured: Measured, costs: StepCosts, *, evenly: bool) -> Floats
 def with_costs(engine: EngineModel, costs: StepCosts) -> EngineModel:
     """Return *engine* with measured steps: of one kind, prefill attention in the cost of tokens."""
     flops = 2.0 * engine.model.active_parameters / max(costs.token_s, 1e-12)
-    bandwidth = engine.model.kv_bytes_per_token / max(costs.read_s, 1e-15)
+    bandwidth = engine.hardware.bandwidth_bytes_s
+    if costs.read_s > 0.0:  # else reads took too little to be seen, and the datasheet stays
+        bandwidth = engine.model.kv_bytes_per_token / costs.read_s
     hardware = replace(
         engine.hardware,
         flops=flops,
         bandwidth_bytes_s=bandwidth,
         source="steps measured on this machine",
+        step_overhead_s=costs.overhead_s,
+        weights_s=costs.weights_s,
     )
     return replace(
         engine,

@@ -124,6 +124,12 @@ def shared_within(tree: Tree, rows: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
     return kept, shared
 
 
+def own_tokens(lengths: Ints, lcp: Ints) -> Ints:
+    """Return the tokens of each row that no other row begins with, (n,) by position as both are."""
+    own: Ints = lengths - np.maximum(lcp, np.append(lcp[1:], 0))
+    return own
+
+
 def _sorted_rows(prompts: Prompts) -> list[int]:
     # Big-endian ids compare as bytes the way they compare as numbers, at memcmp's speed.
     keys = [prompts[row].astype(">u4").tobytes() for row in range(len(prompts))]

@@ -48,8 +48,10 @@ def explanation(error: Exception, model: str, *, revision: str | None) -> BlendE
             f"model brings its own code, which is not run unasked: {model}",
             hint="read it, then add `--trust-remote-code`",
         )
+    why = text.strip().splitlines()[0] if text.strip() else repr(error)
     return BlendError(
-        f"cannot load the tokenizer of {model}: {text.strip().splitlines()[0] if text else error!r}"
+        f"cannot load the tokenizer of {model}: {why}",
+        hint="check that all files of the model are there and whole",
     )
 
 
@@ -60,7 +62,8 @@ def _out_of_reach(model: str, *, offline: bool, home: str) -> BlendError:
             hint="unset HF_HUB_OFFLINE to download it, or point HF_HOME at the cache that has it",
         )
     return BlendError(
-        f"model is not in the local cache, and the hub cannot be reached: {model}: {home}",
+        f"model is no folder here and not in the local cache, and the hub cannot be reached: "
+        f"{model}: {home}",
         hint="give a local folder, or point HF_HOME at the cache that has it",
     )
 

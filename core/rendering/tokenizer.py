@@ -5,6 +5,7 @@ BlendError that names the variable or the command that helps.
 """
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -131,6 +132,8 @@ def takes_media(config: Mapping[str, Any]) -> bool:
 def _config_and_tokenizer(
     model: str, revision: str | None, *, trust_remote_code: bool
 ) -> tuple[dict[str, Any], Any]:
+    # It would say that there is no PyTorch, and so no models: a tokenizer needs neither.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     from transformers import AutoTokenizer, PretrainedConfig
     from transformers.utils import logging
 

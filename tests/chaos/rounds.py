@@ -11,7 +11,7 @@ from tests.chaos.subject import IN_FLIGHT, STAGES, Stage, Subject, outcome
 from tests.tiny_engine import wait_until
 
 POLL_S = 0.005
-LEAVE_S = 5.0
+LEAVE_S = 60.0
 
 
 class Round:

@@ -1,0 +1,288 @@
+"""What `blend calibrate` measures: layers in torch, an engine at work, or a job's past runs."""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from blend.cli.job_model import shape_of
+from blend.cli.machine import datasheet, gpu_name
+from blend.cli.options import whole_number
+from blend.cli.profiles import measured_in, profile_key
+from blend.core.engines.engine_probe import probe_batches, probed
+from blend.core.errors import BlendError
+from blend.core.planning.calibration import (
+    BESIDE,
+    NOTHING,
+    MachineFigures,
+    StepPoint,
+    cache_tokens_of,
+    machine_figures,
+    step_costs,
+    step_points,
+)
+from blend.core.planning.engine_model import engine_model
+from blend.core.planning.hardware import (
+    DEFAULT_HARDWARE,
+    Hardware,
+    ModelShape,
+    hardware_preset,
+    model_config,
+    model_shape,
+)
+from blend.core.planning.parameters import LayerWidths, layer_widths, text_config
+from blend.core.planning.profile import Measured, Validated, validated
+from blend.core.planning.ways import free_tokens
+from blend.store.job import Job
+
+if TYPE_CHECKING:
+    from blend.core.engines.torch_steps import TorchSteps
+
+DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_GPU_MODEL = "llama-3-8b"
+
+LEAST_ROUNDS, TELL_S = 2, 20.0
+_ROUNDS = 12  # to aim at, by measuring fewer layers of a large model
+_PROBED_LAYERS = 2
+_THIN = 8
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationModel:
+    """The model whose layers are measured; ``folder`` where an engine could load it."""
+
+    name: str
+    config: Mapping[str, Any]
+    folder: Path | None
+
+    def shape(self, *, on_cpu: bool) -> ModelShape:
+        """Return its shape in the data types that an engine here would use."""
+        return model_shape(self.config, name=self.name, dtype="float32" if on_cpu else None)
+
+
+@dataclass(frozen=True, slots=True)
+class LayersMeasured:
+    """The steps of a model's layers in torch, their fit, and what they say of the device."""
+
+    points: Sequence[StepPoint]
+    found: Validated
+    figures: MachineFigures
+    layers: int
+    rounds: int
+
+
+def calibration_model(named: str | None, *, on_cpu: bool) -> CalibrationModel:
+    """Return a preset, the model in a folder, or the default one; BlendError for anything else."""
+    if named is None:
+        named = DEFAULT_MODEL if on_cpu else DEFAULT_GPU_MODEL
+    config = Path(named) / "config.json"
+    if not config.is_file():
+        return CalibrationModel(named, model_config(named), None)
+    try:
+        return CalibrationModel(named, json.loads(config.read_text("utf-8")), Path(named))
+    except ValueError as error:
+        raise BlendError(
+            f"not a model: {config}: {error}",
+            hint="give a model folder in Hugging Face's layout, or the name of a preset",
+        ) from None
+
+
+def torch_device(asked: Literal["cpu", "cuda", "auto"]) -> Literal["cpu", "cuda"]:
+    """Return the device to measure; BlendError where torch is not there or sees none."""
+    try:
+        import torch
+    except ImportError as error:
+        raise BlendError(
+            "torch is not installed: nothing can be measured",
+            hint="`pip install 'blend-batch[gpu]'`",
+        ) from error
+    there = torch.cuda.is_available()
+    if asked == "cuda" and not there:
+        raise BlendError("torch sees no GPU", hint="`--device cpu` measures the processor")
+    return "cuda" if there and asked != "cpu" else "cpu"
+
+
+def sheet_of(device: Literal["cpu", "cuda"]) -> Hardware:
+    """Return the preset of a device, with the name and memory of a GPU that has none."""
+    sheet = datasheet() if device == "cuda" else hardware_preset(DEFAULT_HARDWARE)
+    if device == "cpu" or sheet.name != DEFAULT_HARDWARE:
+        return sheet
+    import torch
+
+    memory = float(torch.cuda.get_device_properties(0).total_memory)
+    return replace(sheet, name=str(gpu_name() or "gpu").lower(), memory_bytes=memory)
+
+
+def measure_layers(
+    model: CalibrationModel,
+    device: Literal["cpu", "cuda"],
+    *,
+    seconds: float,
+    hardware: Hardware,
+    overhead_s: float,
+    tell: Tell,
+) -> LayersMeasured:
+    """Measure the steps of a model for about *seconds*; the fastest round of each counts.
+
+    Whatever else a machine does only adds to a step, never takes from it. ``overhead_s``: what a
+    step of an engine is known to take beside its work, 0 where no engine has run.
+    """
+    began_s = time.monotonic()
+    widths = layer_widths(model.config, name=model.name)
+    points = step_points(many=device == "cuda")
+    nothing_s = _nothing_s(widths, device)
+    layers = _affordable_layers(widths, device, points, seconds / _ROUNDS)
+    steps = _steps(widths, device, cache_tokens_of(points), layers)
+    best = np.full(len(points), np.inf)
+    rounds, told_s = 0, began_s
+    while rounds < LEAST_ROUNDS or _another_fits(began_s, seconds, rounds):
+        best = np.minimum(best, [steps.seconds(point) for point in points])
+        rounds += 1
+        if time.monotonic() - told_s > TELL_S:
+            told_s = time.monotonic()
+            tell(f"{rounds} rounds measured")
+    shape = model.shape(on_cpu=device == "cpu")
+    knee = free_tokens(engine_model(hardware, shape))
+    found = step_costs(points, best.tolist(), knee_tokens=knee, overhead_s=overhead_s)
+    figures = machine_figures(
+        found,
+        widths,
+        kv_bytes_per_token=steps.kv_bytes_per_token,
+        weight_bytes=steps.weight_bytes,
+        one_token_s=float(best[0]),
+        nothing_s=max(nothing_s, overhead_s),
+        together=steps.together_share(BESIDE),
+    )
+    return LayersMeasured(points, found, figures, steps.layers, rounds)
+
+
+def _another_fits(began_s: float, seconds: float, rounds: int) -> bool:
+    spent_s = time.monotonic() - began_s
+    return spent_s * (1.0 + 1.0 / rounds) < seconds
+
+
+def _nothing_s(widths: LayerWidths, device: Literal["cpu", "cuda"]) -> float:
+    """Return the seconds of a step with as many layers and next to nothing to compute in them."""
+    thin = replace(widths, hidden=_THIN, heads=1, kv_heads=1, head_size=_THIN, inner=1)
+    steps = _steps(replace(thin, vocabulary=_THIN), device, 1, widths.layers)
+    return min(steps.seconds(NOTHING) for _ in range(_ROUNDS))
+
+
+def _affordable_layers(
+    widths: LayerWidths,
+    device: Literal["cpu", "cuda"],
+    points: Sequence[StepPoint],
+    round_s: float,
+) -> int:
+    """Return how many layers can be measured at every point in *round_s*."""
+    probed_steps = _steps(widths, device, 1, _PROBED_LAYERS)
+    large, small = StepPoint(64, 0, 0), NOTHING
+    each_s = [min(probed_steps.seconds(one) for _ in range(2)) for one in (large, small)]
+    tokens = sum(point.prefill + point.decodes for point in points)
+    whole_s = each_s[0] / large.prefill * tokens + each_s[1] * len(points)
+    return max(_PROBED_LAYERS, int(widths.layers * round_s / whole_s))
+
+
+def _steps(
+    widths: LayerWidths, device: Literal["cpu", "cuda"], cache_tokens: int, layers: int
+) -> "TorchSteps":
+    from blend.core.engines.torch_steps import TorchSteps
+
+    try:
+        return TorchSteps(
+            widths,
+            device,
+            cache_tokens=cache_tokens,
+            most_layers=layers,
+            clock=time.perf_counter,
+        )
+    except RuntimeError as error:  # also torch's own of a device without memory
+        raise BlendError(
+            f"the layers of the model cannot be measured: {error}",
+            hint="name a smaller model with `--model`, or free memory",
+        ) from error
+
+
+def measure_engine(
+    model: CalibrationModel, *, on_cpu: bool, hardware: Hardware, seconds: float
+) -> Validated:
+    """Run vLLM on made-up requests for about *seconds*, its start not counted, and fit its steps.
+
+    BlendError without a model folder, or where the engine does not start.
+    """
+    if model.folder is None:
+        raise BlendError(
+            f"an engine needs the weights, and {model.name} is no folder",
+            hint="name the folder of a model with `--model`",
+        )
+    config = text_config(model.config)
+    context = min(int(config.get("max_position_embeddings") or 4096), 2048 if on_cpu else 8192)
+    batches = probe_batches(many=not on_cpu, context_tokens=context)
+    vocabulary = int(config.get("vocab_size") or 256)
+    with _engine(model.folder, context) as engine:
+        lines = probed(
+            engine, batches, vocabulary=vocabulary, seconds=seconds, clock=time.monotonic
+        )
+    shape = model.shape(on_cpu=on_cpu)
+    knee = free_tokens(engine_model(hardware, shape))
+    return _fit(lines, knee_tokens=knee, source="engine")
+
+
+@contextmanager
+def _engine(folder: Path, context: int) -> Iterator[Any]:
+    from blend.core.engines.vllm import EngineSettings, VllmEngine
+
+    with tempfile.TemporaryDirectory(prefix="blend-calibrate-") as logs:
+        arguments = {"max-model-len": str(context)}
+        log = Path(logs) / "engine.log"
+        engine = VllmEngine.start(EngineSettings(str(folder), "model", log, arguments, seed=0))
+        try:
+            while not engine.wait_ready(1.0):
+                pass
+            yield engine
+        finally:
+            engine.close()
+
+
+def learn_from(job: Job, *, hardware: Hardware) -> tuple[str, Validated]:
+    """Return what all runs of a job on this machine have measured, and the key it is kept under.
+
+    BlendError where vLLM has run too little of it here.
+    """
+    host = os.uname().nodename
+    ran = [run for run in job.runs() if (run.engine, run.host) == ("vllm", host)]
+    if not ran:
+        raise BlendError(
+            f"vLLM has run nothing of this job on this machine: {job.path}",
+            hint="`blend calibrate --model MODEL` measures without a run",
+        )
+    settings: Mapping[str, Any] = ran[-1].settings
+    shape = shape_of(job, settings, on_cpu=hardware.name == "cpu")
+    lines = _joined([measured_in(job, run.id) for run in ran])
+    knee = free_tokens(engine_model(hardware, shape))
+    key = profile_key(shape, devices=whole_number(settings, "tensor-parallel-size", 1))
+    return key, _fit(lines, knee_tokens=knee, source="runs")
+
+
+def _joined(parts: Sequence[Measured]) -> Measured:
+    names = [field.name for field in fields(Measured)]
+    return Measured(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def _fit(lines: Measured, *, knee_tokens: float, source: Literal["runs", "engine"]) -> Validated:
+    found = validated(lines, knee_tokens=knee_tokens, source=source)
+    if found is None:
+        raise BlendError(
+            f"too little was measured: {len(lines)} stretches of time",
+            hint="run more requests, or `blend calibrate --model MODEL` without a job",
+        )
+    return found

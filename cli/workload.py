@@ -1,0 +1,108 @@
+"""How much work are the rows of a run, and how long does the plan expect them to take?
+
+Rows differ a thousandfold, so that how far a run is, is told by their predicted seconds.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from blend.cli.job_plan import plan_of, schedule_of
+from blend.cli.job_run import foreseen, planned_engine
+from blend.core.engines import Capacity, StepReport
+from blend.core.planning.choice import Costs, costs_of
+from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.schedule import Schedule
+from blend.store.job import Job, PlanRecord
+
+# Of a sample, before there is a plan: what an output token takes, in prompt tokens, which share
+# their steps.
+OUTPUT_TOKEN_WORK = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The work of the rows of a run, in any unit, and what the plan says of all of it.
+
+    ``by_row``: (rows of the job,), 0 for those that do not run. ``planned_s``: expected for all of
+    it, None where that is not known; ``low`` and ``high``: its 10 % and 90 % bounds as factors of
+    it. ``token_s`` and ``read_s``: of a token computed and one read, to tell the density of what
+    ran; ``density`` is that of the whole job, None without a plan.
+    """
+
+    by_row: npt.NDArray[np.float64]
+    planned_s: float | None = None
+    low: float = 1.0
+    high: float = 1.0
+    density: float | None = None
+    token_s: float = 0.0
+    read_s: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The work of all rows together."""
+        return float(self.by_row.sum())
+
+    def density_of(self, report: StepReport) -> tuple[float, float]:
+        """Return the seconds of compute and of reading the cache that a report is worth."""
+        computed = self.token_s * (report.prefill_tokens + report.decode_tokens)
+        return computed, self.read_s * report.kv_tokens * report.steps
+
+
+def unplanned_work(job: Job, schedule: Schedule) -> Workload:
+    """Return the work of a sample's rows, counted in tokens."""
+    by_row = np.zeros(len(job))
+    by_row[schedule.order] = schedule.uncached_tokens + OUTPUT_TOKEN_WORK * schedule.expected_tokens
+    return Workload(by_row)
+
+
+def planned_work(job: Job, schedule: Schedule, capacity: Capacity, *, virtual: bool) -> Workload:
+    """Return the work of *schedule*, rows of the job's plan, in predicted seconds.
+
+    An engine in *virtual* time takes other seconds than a person waits.
+    """
+    plan, whole = plan_of(job), schedule_of(job)
+    each = costs_in_plan(job, whole, capacity).shared_out_s
+    by_row = np.zeros(len(job))
+    by_row[whole.order] = each
+    of_run = np.zeros(len(job))
+    of_run[schedule.order] = by_row[schedule.order]
+    seconds, low, high = _expected(plan)
+    share = float(of_run.sum() / max(each.sum(), 1e-12))
+    engine = planned_engine(plan)
+    return Workload(
+        of_run,
+        None if virtual or seconds is None else share * seconds,
+        low,
+        high,
+        schedule.root_density or None,
+        engine.token_s,
+        engine.read_s,
+    )
+
+
+def costs_in_plan(job: Job, schedule: Schedule, capacity: Capacity) -> Costs:
+    """Return what the rows of *schedule* cost on the device and the model of the job's plan."""
+    sizes, settings = job.sizes(), plan_of(job).settings
+    return costs_of(
+        schedule,
+        prompt_tokens=sizes.prompt_tokens,
+        sequences=sizes.sequences,
+        capacity=capacity,
+        hardware=Hardware(**settings["hardware"]),
+        model=ModelShape(**settings["model"]),
+    )
+
+
+def _expected(plan: PlanRecord) -> tuple[float | None, float, float]:
+    """Return the seconds that a plan expects of its schedule, and their bounds as factors."""
+    timeline = foreseen(plan)
+    seconds = float(timeline.seconds[-1]) if timeline and len(timeline.seconds) else None
+    name = plan.settings.get("candidate") or plan.policy
+    simulated = plan.predictions.get("simulated") or {}
+    for one in simulated.get("policies", ()):
+        if one["name"] == name and one["seconds"]:
+            low, high = one["low_s"] / one["seconds"], one["high_s"] / one["seconds"]
+            return seconds or one["seconds"], low, high
+    return seconds, 1.0, 1.0

@@ -1,0 +1,308 @@
+"""How a run is shown: what it says, and how, on a terminal and elsewhere."""
+
+import io
+import itertools
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from blend.cli import console as consoles
+from blend.cli.app import main
+from blend.cli.console import err, print_error, warn
+from blend.cli.display import PLAIN_LINES_S, Display, settled
+from blend.cli.progress import RunProgress, about
+from blend.cli.workload import Workload, planned_work
+from blend.core.completion import Completion
+from blend.core.engines import StepReport
+from blend.store.job import Job
+from tests.batch_files import ingested, mixed
+from tests.simulated_job import large_model_job
+from tests.small_jobs import capacity
+
+SIM = ["--engine", "sim"]
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Screen(io.StringIO):
+    """What a terminal is sent."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal(width: int = 80, **given: object) -> Console:
+    return Console(file=Screen(), force_terminal=True, width=width, highlight=False, **given)
+
+
+def run_of(rows: int, clock: Clock, **known: float) -> RunProgress:
+    """Return a run of rows that each are more work than all before them together."""
+    work = Workload(2.0 ** np.arange(rows), token_s=2.0, read_s=1.0, **known)
+    return RunProgress("execute", rows, work, 1000, np.zeros(rows, np.int64), clock=clock)
+
+
+def report(*rows: int, failed: str | None = None, seconds: float = 1.0) -> StepReport:
+    body = b"{}" if failed is None else b'{"error": {"message": "%s"}}' % failed.encode()
+    status = 200 if failed is None else 400
+    completions = tuple(Completion(row, status, body) for row in rows)
+    return StepReport(completions, 7, 3, 500, 2, 300, 200, 100, 0, seconds)
+
+
+def test_how_far_a_run_is_is_told_by_its_work_and_not_by_its_rows() -> None:
+    clock = Clock()
+    progress = run_of(5, clock)
+
+    clock.now = 10.0
+    progress.update(report(0, 1, 2, 3))
+    assert progress.share == pytest.approx(15 / 31)
+    assert progress.left.seconds == pytest.approx(10 * 16 / 15)
+
+
+def test_the_time_left_is_first_the_plans_and_then_that_of_the_pace() -> None:
+    clock = Clock()
+    progress = run_of(12, clock, planned_s=1000.0, low=0.5, high=2.0)
+    assert progress.left == (1000.0, 500.0, 2000.0)
+
+    seen = []
+    for row in range(11):
+        clock.now += 10.0
+        progress.update(report(row))
+        by_pace = progress.elapsed_s * (1 - progress.share) / progress.share
+        seen.append((progress.left.seconds, by_pace))
+    assert seen[0][0] == pytest.approx(1000, rel=0.6)
+    assert seen[-1][0] == pytest.approx(seen[-1][1])
+    progress.update(report(11))
+    assert progress.left is None
+
+
+def test_a_pace_counts_once_a_hundredth_of_the_work_is_done() -> None:
+    clock = Clock()
+    progress = run_of(12, clock)
+    clock.now = 10.0
+
+    progress.update(report(0, 1))
+    assert progress.left is None
+    progress.update(report(6))
+    assert progress.left is not None
+
+
+def test_nothing_is_said_of_the_time_left_while_nothing_tells() -> None:
+    progress = run_of(3, Clock())
+
+    assert progress.left is None
+    assert " left" not in progress.line()
+
+
+def test_a_line_has_all_that_is_worth_knowing() -> None:
+    clock = Clock()
+    progress = run_of(5, clock, planned_s=100.0, low=0.5, high=2.0, density=3.0)
+    clock.now = 20.0
+    progress.update(report(0, 1, seconds=2.0))
+    progress.update(report(2, failed="no room for 17 tokens", seconds=2.0))
+    progress.update(report(3, failed="no room for 99 tokens", seconds=0.0))
+
+    line = progress.line()
+    assert line == (
+        "4/5 done, 2 failed (48.4 % of the work), 21 s left (11 s to 43 s), "
+        "300 in + 150 out tokens/s, cache 25.0 %, KV 50.0 %, 7 running, 3 waiting, "
+        "density 1.00 of 3.00; 2 failed with 400: no room for 17 tokens"
+    )
+
+
+def test_only_the_last_half_minute_makes_the_speed_and_the_density() -> None:
+    clock = Clock()
+    progress = run_of(2, clock, density=1.0)
+    for _ in range(20):
+        clock.now += 10.0
+        progress.update(report(seconds=100.0))
+    for _ in range(4):
+        clock.now += 10.0
+        progress.update(report(seconds=1.0))
+
+    assert progress.lately.engine_s == pytest.approx(3.0)
+    assert "400 in + 200 out tokens/s" in progress.line()
+    assert "5 in + 2 out" in progress.line(running=False)
+
+
+def test_the_most_frequent_cause_is_told_by_an_example() -> None:
+    progress = run_of(6, Clock())
+    progress.update(report(0, failed="bad"))
+    progress.update(report(1, 2, failed="no room for 17\\ntokens"))
+
+    assert progress.worst() == "2 of 3 failed with 400: no room for 17 tokens"
+    assert progress.worst(16) == "2 of 3 failed with 400: no room for 17 …"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.3, "under 1 s"), (42, "42 s"), (95, "2 min"), (3599, "1 h 0 min"), (7810, "2 h 10 min")],
+)
+def test_an_estimate_is_told_no_more_exactly_than_it_is(seconds: float, said: str) -> None:
+    assert about(seconds) == said
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_what_is_drawn_fits_the_terminal_and_needs_no_colour(width: int) -> None:
+    clock = Clock()
+    progress = run_of(5, clock, planned_s=8000.0, low=0.9, high=1.2, density=3.0)
+    screen = Console(file=io.StringIO(), width=width, no_color=True, force_terminal=True)
+    display = Display(progress, "live", stopping=lambda: True, console=screen)
+    progress.update(report(0, 1, 2))
+    progress.update(report(3, failed="[bold]much too long: " + "x" * 300 + "\\u001b[31m"))
+
+    with screen.capture() as captured:
+        screen.print(display.drawn(width))
+    lines = captured.get().splitlines()
+    text = "\n".join(lines)
+    assert max(map(len, lines)) <= width + len("\x1b[1m\x1b[0m")
+    assert len(lines) == 6
+    assert "48.4 %" in text
+    if width >= 80:
+        assert "4/5 done, 1 failed" in text
+        assert "1 failed with 400: [bold]much too long: xxx" in text
+        assert "Ctrl-C again stops at once" in text
+    assert "\x1b[31m" not in text
+
+
+def test_a_terminal_is_redrawn_in_place_a_few_times_a_second() -> None:
+    clock = Clock()
+    screen = terminal()
+    progress = run_of(200, clock)
+    with Display(progress, "auto", console=screen) as display:
+        for row in range(100):
+            clock.now += 0.05
+            progress.update(report(row))
+            display.show()
+        screen.print("a warning")
+    sent = screen.file.getvalue()
+
+    assert sent.count("200 done") <= 2 + 5 / 0.25
+    assert "a warning\n" in sent
+
+
+def test_elsewhere_a_plain_line_comes_often_at_first_and_then_every_half_minute() -> None:
+    clock = Clock()
+    pipe = Console(file=io.StringIO(), width=20, soft_wrap=True)
+    progress = run_of(200, clock)
+    moments = []
+    with Display(progress, "auto", console=pipe) as display:
+        for _ in range(200):
+            clock.now += 1.0
+            before = pipe.file.tell()
+            display.show()
+            if pipe.file.tell() > before:
+                moments.append(clock.now)
+    lines = pipe.file.getvalue().splitlines()
+
+    assert moments[: len(PLAIN_LINES_S)] == list(PLAIN_LINES_S)
+    after = moments[len(PLAIN_LINES_S) - 1 :]
+    assert {b - a for a, b in itertools.pairwise(after)} == {30.0}
+    assert all(line.startswith("execute: 0/200 done (0.0 % of the work), ") for line in lines)
+    assert "\x1b" not in pipe.file.getvalue()
+
+
+def test_how_a_run_is_shown_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = Console(file=io.StringIO(), force_terminal=True)  # as by FORCE_COLOR
+
+    assert [settled(style, terminal()) for style in ("auto", "plain", "live", "none")] == [
+        "live",
+        "plain",
+        "live",
+        "none",
+    ]
+    assert [settled(style, pipe) for style in ("auto", "live", "none")] == [
+        "plain",
+        "plain",
+        "none",
+    ]
+    monkeypatch.setenv("TERM", "dumb")
+    assert settled("auto", terminal()) == "plain"
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"CLICOLOR_FORCE": "1"}, True),
+        ({"CLICOLOR_FORCE": "0"}, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "1", "CLICOLOR": "0"}, True),
+        ({"CLICOLOR": "0"}, False),
+    ],
+)
+def test_colour_follows_the_environment(
+    variables: dict[str, str],
+    coloured: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(consoles, "err", consoles.opened(stderr=True))
+
+    print_error("it failed", None)
+    said = capsys.readouterr().err
+    assert ("\x1b[1;31m" in said) == coloured
+    assert "error:" in said
+
+
+def test_a_quiet_command_still_warns_and_says_errors(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    err.quiet = True
+    try:
+        err.print("chatter")
+        warn("take [care]")
+        print_error("it failed", "mend it")
+    finally:
+        err.quiet = False
+
+    assert capsys.readouterr().err == ("warning: take [care]\nerror: it failed\nhint: mend it\n")
+
+
+def test_a_quiet_run_says_nothing(tmp_path, tiny_tokenizer_dir, capsys) -> None:
+    job = ingested(tmp_path / "batch.blend", mixed(8), model=tiny_tokenizer_dir)
+    capsys.readouterr()
+
+    assert main(["plan", str(job), *SIM, "--quiet"]) == 0
+    assert main(["execute", str(job), *SIM, "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["execute", str(job), *SIM]) == 0
+    assert "all 8 requests have results" in capsys.readouterr().err
+
+
+def test_the_work_of_a_planned_run_is_what_its_rows_are_predicted_to_take(tmp_path) -> None:
+    path = tmp_path / "batch.blend"
+    large_model_job(path, rows=60)
+    assert main(["plan", str(path), "--no-sample", "--hardware", "a100-80g", *SIM]) == 0
+    with Job.open(path) as job:
+        whole = job.schedule()
+        half = whole.only(np.arange(60) < 30)
+        all_of_it = planned_work(job, whole, capacity(), virtual=False)
+        half_of_it = planned_work(job, half, capacity(), virtual=False)
+        virtual = planned_work(job, whole, capacity(), virtual=True)
+        sizes = job.sizes()
+    longest = int(np.argmax(sizes.max_tokens))
+    shortest = int(np.argmin(sizes.max_tokens))
+
+    assert all_of_it.by_row[longest] > 100 * all_of_it.by_row[shortest] > 0
+    assert half_of_it.total == pytest.approx(all_of_it.by_row[:30].sum())
+    assert half_of_it.planned_s / all_of_it.planned_s == pytest.approx(
+        half_of_it.total / all_of_it.total
+    )
+    assert all_of_it.low <= 1.0 <= all_of_it.high
+    assert virtual.planned_s is None
