@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from blend.core.engines import Capacity, StepReport
+from blend.core.engines import Capacity, StepReport, total
 from blend.core.engines.sim import SimEngine
 from blend.core.request import Request
 from blend.core.running.executor import run
@@ -66,6 +66,49 @@ def test_prefill_follows_the_pace_while_long_answers_run(pacing, threshold: int,
     assert len(reports) <= LONG + 5 + 2 * lag
     # Apart from its first steps the engine has few rows that wait.
     assert max(report.waiting for report in reports[5:]) <= 8
+
+
+class FoldingEngine(SimEngine):
+    """Is heard of every few steps alone, as by a parent that is slower; ``seen`` is every step."""
+
+    def __init__(self, capacity: Capacity, *, folded: int):
+        super().__init__(capacity, step_s=step_s, output_tokens=lambda one: one.max_tokens)
+        self.seen: list[StepReport] = []
+        self._folded = folded
+
+    def step(self) -> StepReport:
+        reports = [super().step()]
+        while len(reports) < self._folded and (self._running or self._waiting or self._unheard):
+            reports.append(super().step())
+        self.seen += reports
+        return total(reports)
+
+
+@pytest.mark.parametrize("lag", [0, 1, 2])
+@pytest.mark.parametrize("folded", [2, 4, 8])
+@pytest.mark.parametrize("prompt_tokens", [24, 100, 400])
+def test_a_gate_lets_nobody_in_for_steps_that_were_not_heard_of(
+    prompt_tokens: int, folded: int, lag: int
+) -> None:
+    """Steps stay at the pace, and on average there where prompts are longer than reports are late.
+
+    A prompt of 24 tokens is computed in two steps: of those that were not heard of most are empty.
+    """
+    threshold, pace = 12, 46
+    requests = long_and_short(0)
+    requests += [
+        request(4 + row, [1000 + row] * prompt_tokens, max_tokens=SHORT)
+        for row in range(pace * 420 // prompt_tokens)
+    ]
+    limits = replace(capacity(1 << 14), prefill_threshold=threshold, report_lag=lag)
+    engine = FoldingEngine(limits, folded=folded)
+    for _ in run(scanner_of(requests, blended(requests), limits), requests.__getitem__, engine):
+        pass
+    prefill = np.array([report.prefill_tokens for report in engine.seen])[20:380]
+
+    assert prefill.max() <= pace + 1.5 * threshold
+    if prompt_tokens >= folded * threshold:
+        assert prefill.mean() == pytest.approx(pace, rel=0.1)
 
 
 def test_without_a_pace_the_prefill_is_done_at_once() -> None:

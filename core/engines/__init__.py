@@ -41,8 +41,9 @@ class Capacity:
 class StepReport:
     """What moved since the last report, and how full the engine is now.
 
-    ``steps``, the token counts, ``preemptions`` and ``seconds`` are differences since the last
-    report; ``running`` and ``waiting`` count sequences; ``kv_tokens`` is the cache in use. A
+    ``steps``, the token counts, ``preemptions``, ``seconds`` and ``prefilled`` are differences
+    since the last report; ``running``, ``waiting`` and ``prefilled``, those whose prompt was
+    computed to its end for the first time, count sequences; ``kv_tokens`` is the cache in use. A
     ``silent`` report says that the engine has said nothing; its gauges are those of the last.
     """
 
@@ -57,6 +58,7 @@ class StepReport:
     preemptions: int
     seconds: float
     silent: bool = False
+    prefilled: int = 0
 
 
 def total(reports: Sequence[StepReport]) -> StepReport:
@@ -73,6 +75,7 @@ def total(reports: Sequence[StepReport]) -> StepReport:
         preemptions=sum(report.preemptions for report in reports),
         seconds=sum(report.seconds for report in reports),
         silent=all(report.silent for report in reports),
+        prefilled=sum(report.prefilled for report in reports),
     )
 
 

@@ -230,6 +230,7 @@ class SimEngine:
     def _sample(self, step: Step) -> tuple[Completion, ...]:
         ended = []
         for sequence in step.sampling:
+            step.prefilled += sequence.tokens == sequence.prompt_tokens
             sequence.tokens += 1
             if sequence.tokens == sequence.final_tokens:
                 ended.append(sequence)
@@ -259,6 +260,7 @@ class SimEngine:
             cached_tokens=step.cached_tokens,
             preemptions=step.preemptions,
             seconds=seconds,
+            prefilled=step.prefilled,
         )
 
 

@@ -39,6 +39,7 @@ class Step:
     read_tokens: int = 0
     cached_tokens: int = 0
     preemptions: int = 0
+    prefilled: int = 0
     sampling: list[Sequence] = field(default_factory=list)
 
     def prefill(self, sequence: Sequence, tokens: int) -> None:

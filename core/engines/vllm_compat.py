@@ -54,7 +54,7 @@ class EngineStep:
     """One step of the engine: what runs after it, and the tokens it computed.
 
     ``prefill_tokens`` include those computed again after a preemption; ``cached_tokens`` are those
-    of the prompts whose first token came out of the step.
+    of the prompts whose first token came out of the step, ``prefilled`` is how many those are.
     """
 
     running: int
@@ -63,6 +63,7 @@ class EngineStep:
     decode_tokens: int
     cached_tokens: int
     preemptions: int
+    prefilled: int
 
 
 def _module(name: str, *older_names: str) -> Any:
@@ -165,6 +166,7 @@ def _engine_step(scheduler: Any, iteration: Any) -> EngineStep:
         # Not the scheduler's prefix hits: some releases count a look-up that did not fit again.
         cached_tokens=prompts.cached_tokens if prompts else 0,
         preemptions=iteration.num_preempted_reqs if iteration else 0,
+        prefilled=len(iteration.time_to_first_tokens_iter) if iteration else 0,
     )
 
 

@@ -48,7 +48,7 @@ class Service:
         self._inside: dict[int, tuple[asyncio.Task[None], Ticket]] = {}
         self._dropped: dict[int, int] = {}
         self._steps: list[vllm_compat.EngineStep] = []
-        self._last_step = vllm_compat.EngineStep(0, 0.0, 0, 0, 0, 0)
+        self._last_step = vllm_compat.EngineStep(0, 0.0, 0, 0, 0, 0, 0)
         self._completions: list[Completion] = []
         self._received = 0
         self._report_due = False
@@ -169,6 +169,7 @@ class Service:
             cached_tokens=sum(step.cached_tokens for step in self._steps),
             preemptions=sum(step.preemptions for step in self._steps),
             seconds=now - self._reported,
+            prefilled=sum(step.prefilled for step in self._steps),
         )
         self._send(Moved(report, self._received))
         self._completions, self._steps = [], []

@@ -250,7 +250,7 @@ def admit_blended(blend: Blend, admitted: Any) -> int:
                 break
             position = max(position, state.left)
             seen = position + 1
-        room -= cost(blend.gate, blend.uncached[position], blend.flight.counts[0].steps)
+        room -= cost(blend.gate, blend.uncached[position])
         admitted[count] = _enter(blend, position, side)
         count += 1
     if state.pace < UNPACED:
@@ -293,7 +293,7 @@ def _room(blend: Blend) -> float:
     if not state.gated:
         return float(UNPACED)
     wanted = float(min(state.pace, max(counts.step_tokens - state.decoders, 1)))
-    return room_for(blend.gate, wanted, state.step, counts.steps)
+    return room_for(blend.gate, wanted, state.step)
 
 
 @compiled
@@ -347,7 +347,7 @@ def _enter(blend: Blend, position: int, side: int) -> int:
     _count(blend, position, -1.0)
     enter(blend.flight, row, tokens)
     if state.gated:
-        let_in(blend.gate, row, tokens, state.step)
+        let_in(blend.gate, row, tokens, blend.prompt[row], state.step)
     state.backlog += tokens
     blend.side[row] = side
     blend.place[row] = state.inside
@@ -634,7 +634,9 @@ def step_blended(blend: Blend, steps: int) -> None:
 
 
 @compiled
-def observe_blended(blend: Blend, prefill_tokens: int, decode_tokens: int, waiting: int) -> None:
+def observe_blended(
+    blend: Blend, prefill_tokens: int, decode_tokens: int, prefilled: int, waiting: int
+) -> None:
     """Take in the rest of a report; its finished rows have been noted before."""
     state, steps = blend.state[0], blend.flight.counts[0].steps
     row = next_started(blend.flight)
@@ -643,11 +645,8 @@ def observe_blended(blend: Blend, prefill_tokens: int, decode_tokens: int, waiti
             _start_decoding(blend, row)
         row = next_started(blend.flight)
     if state.gated:
-        tokens = prefill_tokens + decode_tokens
-        full = waiting > 0 or tokens >= steps * blend.flight.counts[0].step_tokens
-        gate = blend.gate
-        moved = tokens > 0
-        done = note_prefill(gate, blend.flight, prefill_tokens, state.step, steps, full, moved)
+        gate, moved = blend.gate, prefill_tokens + decode_tokens > 0
+        done = note_prefill(gate, blend.flight, prefill_tokens, prefilled, state.step, steps, moved)
         for i in range(done):
             _start_decoding(blend, gate.rows[gate.state[0].prefilling + i])
         state.backlog = backlog(gate)

@@ -67,6 +67,7 @@ NOW = np.dtype(
         ("threshold", np.int64),  # the rest: of this step
         ("prefill", np.int64),
         ("decode", np.int64),
+        ("prefilled", np.int64),  # prompts computed to their end
         ("cached", np.int64),
         ("recomputed", np.int64),
         ("preempted", np.int64),
@@ -224,6 +225,7 @@ def _end_decoders(engine: Engine) -> None:
 @compiled
 def _end_prefills(engine: Engine) -> None:
     now, kept = engine.now[0], 0
+    now.prefilled = 0
     for i in range(now.prefilling):
         row = engine.prefilling[i]
         record = engine.rows[row]
@@ -231,6 +233,7 @@ def _end_prefills(engine: Engine) -> None:
             engine.prefilling[kept] = row
             kept += 1
             continue
+        now.prefilled += record.tokens == record.prompt
         record.tokens += 1
         if record.tokens == record.final:
             engine.ended[now.ended] = row

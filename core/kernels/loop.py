@@ -55,6 +55,7 @@ REPORT = np.dtype(
         ("kv_tokens", np.int64),
         ("prefill", np.int64),
         ("decode", np.int64),
+        ("prefilled", np.int64),
     ]
 )
 
@@ -165,7 +166,7 @@ def hear_blended(engine: Engine, blend: Blend, unheard: Unheard, at: int) -> Non
         note_finished(blend.flight, row)
         finish_blended(blend, row, engine.rows[row].final - engine.rows[row].prompt)
     hear(blend.flight, unheard, at)
-    observe_blended(blend, report.prefill, report.decode, report.waiting)
+    observe_blended(blend, report.prefill, report.decode, report.prefilled, report.waiting)
 
 
 @compiled
@@ -196,6 +197,7 @@ def run_on(
         report.running, report.waiting = now.running, waiting(engine)
         report.kv_tokens = (engine.limits.blocks - now.free) * engine.limits.block_tokens
         report.prefill, report.decode = now.prefill, now.decode
+        report.prefilled = now.prefilled
         for i in range(now.ended):
             unheard.ended[place, i] = engine.ended[i]
             finished_s[engine.ended[i]] = total[0].seconds

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from blend.core.engines import Capacity, StepReport
 from blend.core.kernels import blend as kernel
 from blend.core.kernels.flight import new_flight, note_finished, note_report
-from blend.core.kernels.gate import new_gate
+from blend.core.kernels.gate import let_out, new_gate
 from blend.core.planning.beliefs import beliefs_of
 from blend.core.planning.classes import Blending
 from blend.core.schedule import Schedule
@@ -37,6 +37,7 @@ def new_state(
         len(schedule),
         threshold=capacity.prefill_threshold,
         lag=capacity.report_lag,
+        block=capacity.block_tokens,
     )
     return kernel.new_blend(
         flight,
@@ -89,8 +90,9 @@ class BlendScanner:
     @property
     def pace(self) -> int | None:
         """The prompt tokens that the next step should compute at most; None for no limit."""
-        pace = int(self._state.state[0]["pace"])
-        return None if pace >= kernel.UNPACED else pace
+        state = self._state.state[0]
+        pace = int(state["pace"])
+        return None if state["gated"] or pace >= kernel.UNPACED else pace
 
     def admit(self) -> list[int]:
         """Return the rows that forecast, reserve and pace allow."""
@@ -110,11 +112,18 @@ class BlendScanner:
             row = completion.row
             if self._state.flight.mark[row] == 0:
                 continue
+            if completion.failed:
+                # The end of its prompt is never reported.
+                let_out(self._state.gate, row)
             note_finished(self._state.flight, row)
             kernel.finish_blended(self._state, row, completion.completion_tokens)
         note_report(
             self._state.flight, report.running, report.waiting, report.kv_tokens, report.steps
         )
         kernel.observe_blended(
-            self._state, report.prefill_tokens, report.decode_tokens, report.waiting
+            self._state,
+            report.prefill_tokens,
+            report.decode_tokens,
+            report.prefilled,
+            report.waiting,
         )
