@@ -19,7 +19,7 @@ from blend.cli.console import counted, err, inert, percent, print_json, warn
 from blend.cli.machine import CALIBRATED, datasheet, device_name, processor_name
 from blend.cli.options import JsonOption
 from blend.cli.profile_store import keep_entry, profiles_path, write_entries
-from blend.cli.profiles import engine_overhead_s, profile_key, save_calibrated, save_profile
+from blend.cli.profiles import load_profile, profile_key, save_calibrated, save_profile
 from blend.cli.views.calibration import Learnt, document, draw
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.planning.hardware import Hardware
@@ -100,18 +100,21 @@ def _measured(
     model = calibration_model(named, on_cpu=on_cpu)
     where = processor_name() if on_cpu else device_name()
     sheet = sheet_of(device)
+    # The default model is nobody's: it stands in for any.
+    key = profile_key(model.shape(on_cpu=on_cpu), device=where) if named is not None else None
     steps: Validated | None = None
     if engine_steps:
         # Before the layers: what torch has taken of a GPU's memory here, vLLM would lack there.
         err.print("measuring the steps of vLLM, once it has started")
         steps = measure_engine(model, on_cpu=on_cpu, hardware=sheet, seconds=seconds / 2)
     err.print(f"measuring {inert(where)} with the layers of {inert(model.name)}")
+    known = steps.profile if steps else load_profile(key or "")
     layers = measure_layers(
         model,
         device,
         seconds=seconds / 2 if engine_steps else seconds,
         hardware=sheet,
-        overhead_s=engine_overhead_s(where),
+        engine=known.costs if known else None,
         tell=err.print,
     )
     figures = layers.figures
@@ -124,8 +127,6 @@ def _measured(
         step_overhead_s=figures.overhead_s,
         interference=figures.together,
     )
-    # The default model is nobody's: it stands in for any.
-    key = profile_key(model.shape(on_cpu=on_cpu), device=where) if named is not None else None
     return Learnt(where, model.name, key, steps, layers, machine)
 
 

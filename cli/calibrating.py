@@ -28,7 +28,7 @@ from blend.core.planning.calibration import (
     step_costs,
     step_points,
 )
-from blend.core.planning.engine_model import engine_model
+from blend.core.planning.engine_model import StepCosts, engine_model
 from blend.core.planning.hardware import (
     DEFAULT_HARDWARE,
     Hardware,
@@ -49,8 +49,9 @@ DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_GPU_MODEL = "llama-3-8b"
 
 LEAST_ROUNDS, TELL_S = 2, 20.0
-_ROUNDS = 12  # to aim at, by measuring fewer layers of a large model
-_PROBED_LAYERS = 2
+_ROUNDS = 8  # to aim at, by measuring fewer layers of a large model
+_PROBED_LAYERS, _PROBED_S = 2, 0.2
+_LEAST_LAYERS = 8  # that their weights are not all in the caches of a processor
 _THIN = 8
 
 Tell = Callable[[str], None]
@@ -128,13 +129,13 @@ def measure_layers(
     *,
     seconds: float,
     hardware: Hardware,
-    overhead_s: float,
+    engine: StepCosts | None,
     tell: Tell,
 ) -> LayersMeasured:
     """Measure the steps of a model for about *seconds*; the fastest round of each counts.
 
-    Whatever else a machine does only adds to a step, never takes from it. ``overhead_s``: what a
-    step of an engine is known to take beside its work, 0 where no engine has run.
+    Whatever else a machine does only adds to a step, never takes from it. ``engine``: what steps
+    cost an engine with this model, None where none has run.
     """
     began_s = time.monotonic()
     widths = layer_widths(model.config, name=model.name)
@@ -152,14 +153,15 @@ def measure_layers(
             tell(f"{rounds} rounds measured")
     shape = model.shape(on_cpu=device == "cpu")
     knee = free_tokens(engine_model(hardware, shape))
-    found = step_costs(points, best.tolist(), knee_tokens=knee, overhead_s=overhead_s)
+    found = step_costs(points, best.tolist(), knee_tokens=knee)
     figures = machine_figures(
         found,
         widths,
         kv_bytes_per_token=steps.kv_bytes_per_token,
         weight_bytes=steps.weight_bytes,
         one_token_s=float(best[0]),
-        nothing_s=max(nothing_s, overhead_s),
+        nothing_s=nothing_s,
+        engine=engine,
         together=steps.together_share(BESIDE),
     )
     return LayersMeasured(points, found, figures, steps.layers, rounds)
@@ -186,10 +188,10 @@ def _affordable_layers(
     """Return how many layers can be measured at every point in *round_s*."""
     probed_steps = _steps(widths, device, 1, _PROBED_LAYERS)
     large, small = StepPoint(64, 0, 0), NOTHING
-    each_s = [min(probed_steps.seconds(one) for _ in range(2)) for one in (large, small)]
+    each_s = [probed_steps.seconds(one, least_s=_PROBED_S) for one in (large, small)]
     tokens = sum(point.prefill + point.decodes for point in points)
     whole_s = each_s[0] / large.prefill * tokens + each_s[1] * len(points)
-    return max(_PROBED_LAYERS, int(widths.layers * round_s / whole_s))
+    return max(_LEAST_LAYERS, int(widths.layers * round_s / whole_s))
 
 
 def _steps(

@@ -47,21 +47,21 @@ def load_profile(
 
 
 def known_profile(key: str) -> Profile | None:
-    """Return the best that is known under *key*: of enough of a run, calibrated, or of little."""
-    ran, calibrated = load_profile(key), load_profile(key, "calibrated")
-    if ran is not None and ran.lines >= TRUSTED_LINES:
-        return ran
-    return calibrated or ran
+    """Return the best that is known under *key*: of enough of a run, calibrated, or of little.
 
-
-def engine_overhead_s(device: str) -> float:
-    """Return the least that a step of an engine was measured to take beside its work, 0 for none.
-
-    Of any model on the device: that of a small one is nearly all the engine's own.
+    An engine that ran for this alone, after the run, goes before it.
     """
-    keys = {key for key in read_section("profiles") if key.endswith(f" x {device}")}
-    found = [profile for key in keys if (profile := load_profile(key))]
-    return min((one.costs.overhead_s for one in found if one.costs.overhead_s), default=0.0)
+    ran, calibrated = load_profile(key), load_profile(key, "calibrated")
+    if ran is None or calibrated is None:
+        return ran or calibrated
+    later = _measured_at(key, "calibrated") > _measured_at(key, "profiles")
+    if ran.lines < TRUSTED_LINES or (calibrated.source == "engine" and later):
+        return calibrated
+    return ran
+
+
+def _measured_at(key: str, section: Section) -> float:
+    return float(read_section(section).get(key, {}).get("measured", 0.0))
 
 
 def save_profile(key: str, profile: Profile) -> None:

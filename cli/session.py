@@ -101,7 +101,7 @@ def run_watched(
         _say_if_unpaced(session)
     capacity = session.engine.capacity
     if purpose == "execute":
-        workload = planned_work(job, schedule, capacity, virtual=options.name == "sim")
+        workload = planned_work(job, schedule, capacity, as_planned=options.name == "vllm")
         followers = job.followers()
     else:
         workload = unplanned_work(job, schedule)

@@ -57,10 +57,11 @@ def unplanned_work(job: Job, schedule: Schedule) -> Workload:
     return Workload(by_row)
 
 
-def planned_work(job: Job, schedule: Schedule, capacity: Capacity, *, virtual: bool) -> Workload:
+def planned_work(job: Job, schedule: Schedule, capacity: Capacity, *, as_planned: bool) -> Workload:
     """Return the work of *schedule*, rows of the job's plan, in predicted seconds.
 
-    An engine in *virtual* time takes other seconds than a person waits.
+    ``as_planned``: it runs on the device that the plan is for, in time that a person waits; not so
+    a server on a machine of its own, and made-up answers in virtual time.
     """
     plan, whole = plan_of(job), schedule_of(job)
     each = costs_in_plan(job, whole, capacity).shared_out_s
@@ -73,7 +74,7 @@ def planned_work(job: Job, schedule: Schedule, capacity: Capacity, *, virtual: b
     engine = planned_engine(plan)
     return Workload(
         of_run,
-        None if virtual or seconds is None else share * seconds,
+        share * seconds if as_planned and seconds is not None else None,
         low,
         high,
         schedule.root_density or None,

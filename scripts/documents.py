@@ -36,7 +36,7 @@ SESSION = (
         COMMAND_PAGES / f"{name}.md"
         for name in (
             "check", "ingest", "simulate", "plan", "execute", "status", "show",
-            "retry", "report", "export", "run",
+            "retry", "report", "export", "run", "config",
         )
     ),
     ROOT / "examples" / "README.md",

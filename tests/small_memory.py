@@ -1,5 +1,6 @@
-"""A real vLLM engine with little memory and every way of pacing, which can wait for requests."""
+"""A real vLLM engine with little memory and every way of pacing, held between two steps at will."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -8,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from blend.core.engines.vllm import VllmEngine
-from tests.held_scheduler import AWAITED, HOLD_VARIABLE, SCHEDULER, Hold
-from tests.tiny_engine import settings
+from tests.stepped_scheduler import ALLOWED, ARRIVED, FREE, SCHEDULER, STEPS_VARIABLE, TAKEN, Steps
+from tests.tiny_engine import settings, wait_until
 
 BLOCK_TOKENS = 32
 KV_TOKENS = 4096
@@ -18,17 +19,36 @@ KV_TOKENS = 4096
 STEP_TOKENS = 1536
 THRESHOLD = 64
 
+WAIT_S = 120.0
+
 
 @dataclass(frozen=True)
 class SmallMemory:
-    """The engine, and what tells its scheduler when to go on."""
+    """The engine, and the steps that it may take."""
 
     engine: VllmEngine
-    hold: Hold
+    steps: Steps
 
-    def wait_for(self, requests: int) -> None:
-        """Let no step begin until so many requests, the next ones, are inside."""
-        self.hold.cells[AWAITED] = requests
+    def hold(self) -> None:
+        """Let no step begin that computes anything."""
+        cells = self.steps.cells
+        # Not the value that would let it run.
+        cells[ALLOWED] = cells[TAKEN] = max(cells[TAKEN], 1)
+
+    def let_go(self) -> None:
+        """Let the engine take steps as it likes."""
+        self.steps.cells[ALLOWED] = FREE
+
+    @contextmanager
+    def held(self, arriving: int) -> Iterator[None]:
+        """Let no step begin until so many more requests have arrived."""
+        cells, before = self.steps.cells, self.steps.cells[ARRIVED]
+        self.hold()
+        try:
+            yield
+            assert wait_until(lambda: cells[ARRIVED] == before + arriving, timeout_s=WAIT_S)
+        finally:
+            self.let_go()
 
 
 @contextmanager
@@ -46,13 +66,13 @@ def opened_small_memory(model: Path, folder: Path) -> Iterator[SmallMemory]:
             "scheduler-cls": SCHEDULER,
         },
     )
-    hold = Hold.create(folder / "hold")
+    steps = Steps.create(folder / "steps")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-        patch.setenv(HOLD_VARIABLE, str(folder / "hold"))
+        patch.setenv(STEPS_VARIABLE, str(folder / "steps"))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent.parent), prepend=os.pathsep)
         engine = VllmEngine.start(replace(asked, pacing="step budget", seeded=False))
     try:
         engine.wait_ready()
-        yield SmallMemory(engine, hold)
+        yield SmallMemory(engine, steps)
     finally:
         engine.close()

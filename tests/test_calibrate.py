@@ -90,6 +90,7 @@ def test_what_a_device_can_do_follows_from_the_steps_of_a_model() -> None:
         one_token_s=0.022,
         nothing_s=0.001,
         together=0.5,
+        engine=None,
     )
 
     assert widths.layers * widths.layer_parameters == pytest.approx(6.98e9, rel=0.01)
@@ -117,7 +118,7 @@ def test_an_engine_that_is_probed_tells_what_its_steps_cost() -> None:
     assert NOTHING.read_tokens == 0
 
 
-def test_enough_of_a_run_goes_before_a_calibration_and_that_before_little() -> None:
+def test_enough_of_a_run_goes_before_an_earlier_calibration_and_that_before_little() -> None:
     calibrated = Profile(COSTS, 10, 100, 5.0, 0.0, source="engine")
     few = Profile(COSTS, TRUSTED_LINES - 1, 100, 5.0, 0.0)
     many = Profile(COSTS, TRUSTED_LINES, 100, 5.0, 0.0)
@@ -128,6 +129,10 @@ def test_enough_of_a_run_goes_before_a_calibration_and_that_before_little() -> N
     save_calibrated("a", calibrated)
     assert known_profile("a") == calibrated
     save_calibrated("a", replace(calibrated, source="torch"))
+    assert known_profile("a") == calibrated
+    save_profile("a", many)
+    assert known_profile("a") == many
+    save_calibrated("a", calibrated)
     assert known_profile("a") == calibrated
     save_profile("a", many)
     assert known_profile("a") == many

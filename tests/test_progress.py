@@ -292,9 +292,9 @@ def test_the_work_of_a_planned_run_is_what_its_rows_are_predicted_to_take(tmp_pa
     with Job.open(path) as job:
         whole = job.schedule()
         half = whole.only(np.arange(60) < 30)
-        all_of_it = planned_work(job, whole, capacity(), virtual=False)
-        half_of_it = planned_work(job, half, capacity(), virtual=False)
-        virtual = planned_work(job, whole, capacity(), virtual=True)
+        all_of_it = planned_work(job, whole, capacity(), as_planned=True)
+        half_of_it = planned_work(job, half, capacity(), as_planned=True)
+        elsewhere = planned_work(job, whole, capacity(), as_planned=False)
         sizes = job.sizes()
     longest = int(np.argmax(sizes.max_tokens))
     shortest = int(np.argmin(sizes.max_tokens))
@@ -305,4 +305,4 @@ def test_the_work_of_a_planned_run_is_what_its_rows_are_predicted_to_take(tmp_pa
         half_of_it.total / all_of_it.total
     )
     assert all_of_it.low <= 1.0 <= all_of_it.high
-    assert virtual.planned_s is None
+    assert elsewhere.planned_s is None

@@ -5,6 +5,7 @@ Both get the same requests in the same order with the same options, all before t
 
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import pytest
@@ -80,11 +81,18 @@ def run_by(
     return order, reports
 
 
-def fifo(engine: Engine, rows: Sequence[Request], *, pace: int | None) -> StepReport:
+def fifo(
+    engine: Engine,
+    rows: Sequence[Request],
+    *,
+    pace: int | None,
+    held: AbstractContextManager[None],
+) -> StepReport:
     """Run all of *rows* in this order and return what it took."""
     engine.pace(pace)
-    for one in rows:
-        engine.submit(one)
+    with held:
+        for one in rows:
+            engine.submit(one)
     reports: list[StepReport] = []
     while sum(len(report.completions) for report in reports) < len(rows):
         reports.append(engine.step())
@@ -108,10 +116,9 @@ def test_the_simulated_engine_takes_the_steps_of_the_real_one(
 
     rows = requests(seed)
     order = [rows[row] for row in run_by(policy, rows, simulated())[0]]
-    ours = fifo(simulated(), order, pace=pace)
+    ours = fifo(simulated(), order, pace=pace, held=nullcontext())
     # All arrive before the first step: how fast they would has no part in it.
-    small_memory.wait_for(len(order))
-    theirs = fifo(small_memory.engine, order, pace=pace)
+    theirs = fifo(small_memory.engine, order, pace=pace, held=small_memory.held(len(order)))
 
     assert len(order) == ROWS
     assert all(completion.status_code == 200 for completion in theirs.completions)

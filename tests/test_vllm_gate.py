@@ -11,14 +11,12 @@ from blend.core.engines import StepReport, total
 from blend.core.request import Request
 from blend.core.running.blend_scan import BlendScanner
 from blend.core.running.executor import run
-from tests.held_scheduler import ALLOWED, ARRIVED, FREE, TAKEN, TOKENS
 from tests.small_jobs import scanner_of, schedule
-from tests.small_memory import THRESHOLD, SmallMemory
+from tests.small_memory import THRESHOLD, WAIT_S, SmallMemory
+from tests.stepped_scheduler import ALLOWED, ARRIVED, TAKEN, TOKENS
 from tests.tiny_engine import TEXT, text, wait_until
 
 pytestmark = pytest.mark.vllm
-
-WAIT_S = 120.0
 
 LONG, LONG_PROMPT, LONG_TOKENS = 4, 2, 120
 SHORT, SHORT_PROMPT, SHORT_TOKENS = 34, 500, 2
@@ -74,15 +72,14 @@ class Stepped:
     """
 
     def __init__(self, small: SmallMemory, *, folded: int):
-        self._engine, self._cells = small.engine, small.hold.cells
+        self._engine, self._cells = small.engine, small.steps.cells
         self._folded = folded
         self._unsent: list[Request] = []
         self._first_tokens = self._cells[TOKENS]
         self._inside = 0
         self._told = 0
         self.seen: list[StepReport] = []
-        # One to begin with: the value 0 would let it run.
-        self._cells[ALLOWED] = self._cells[TAKEN] = max(self._cells[TAKEN], 1)
+        small.hold()
 
     def submit(self, request: Request) -> None:
         self._unsent.append(request)
@@ -131,7 +128,7 @@ def prefill_by_step(small: SmallMemory, *, folded: int) -> Sequence[int]:
         for _ in run(scanner, requests.__getitem__, stepped):
             both += [not scanner.done] * (len(stepped.seen) - len(both))
     finally:
-        small.hold.cells[ALLOWED] = FREE
+        small.let_go()
     assert sum(len(report.completions) for report in stepped.seen) == len(requests)
     return [one.prefill_tokens for one, there in zip(stepped.seen, both, strict=True) if there]
 

@@ -79,9 +79,9 @@ def answers_beside_prompts(
         small_memory.engine.pace(pace if paced else None)
         count = pace * STEPS_A_PACE // PROMPT_TOKENS
         # All arrive before the first step: how fast they would has no part in it.
-        small_memory.wait_for(DECODERS + count)
-        answers = observed.submit([long_answer(number) for number in range(DECODERS)])
-        prompts = observed.submit([long_prompt(answers.stop + n) for n in range(count)])
+        with small_memory.held(DECODERS + count):
+            answers = observed.submit([long_answer(number) for number in range(DECODERS)])
+            prompts = observed.submit([long_prompt(answers.stop + n) for n in range(count)])
         reports[pace] = observed.finish(prompts)
         observed.finish(answers)
     small_memory.engine.pace(None)
@@ -128,9 +128,9 @@ def test_no_step_computes_more_of_a_prompt_than_the_threshold(small_memory: Smal
     observed = Observed(small_memory.engine)
     own = DECODERS * ANSWERED_TOKENS
     for count in (1, 2, 4):
-        small_memory.wait_for(DECODERS + count)
-        answers = observed.submit([long_answer(number) for number in range(DECODERS)])
-        prompts = observed.submit([long_prompt(200 + 10 * count + n) for n in range(count)])
+        with small_memory.held(DECODERS + count):
+            answers = observed.submit([long_answer(number) for number in range(DECODERS)])
+            prompts = observed.submit([long_prompt(200 + 10 * count + n) for n in range(count)])
         reports = observed.finish(prompts)
         observed.finish(answers)
 

@@ -7,10 +7,11 @@ alone would say nothing of one of 5.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from blend.core.planning.engine_model import StepCosts
 from blend.core.planning.parameters import LayerWidths
 from blend.core.planning.profile import Measured, Validated, validated
 
@@ -83,22 +84,13 @@ def measured_points(points: Sequence[StepPoint], seconds: Sequence[float]) -> Me
 
 
 def step_costs(
-    points: Sequence[StepPoint],
-    seconds: Sequence[float],
-    *,
-    knee_tokens: float,
-    overhead_s: float = 0.0,
+    points: Sequence[StepPoint], seconds: Sequence[float], *, knee_tokens: float
 ) -> Validated:
-    """Return the fit to measured steps, every third held out.
-
-    The costs have at least ``overhead_s`` a step, which an engine takes and its layers do not.
-    """
+    """Return the fit to measured steps, every third held out."""
     found = validated(measured_points(points, seconds), knee_tokens=knee_tokens, source="torch")
     if found is None:
         raise ValueError(f"too few steps were measured: {len(points)}")
-    costs = found.profile.costs
-    costs = replace(costs, overhead_s=max(costs.overhead_s, overhead_s))
-    return replace(found, profile=replace(found.profile, costs=costs))
+    return found
 
 
 def machine_figures(
@@ -110,14 +102,17 @@ def machine_figures(
     one_token_s: float,
     nothing_s: float,
     together: float,
+    engine: StepCosts | None,
 ) -> MachineFigures:
     """Return what the steps say of the device.
 
-    ``one_token_s``: the step of one token; ``nothing_s``: that of layers of next to no width, or
-    what an engine takes for it.
+    ``one_token_s``: the step of one token; ``nothing_s``: that of layers of next to no width.
+    ``engine``: what steps cost an engine with these layers, None where none has run; what it takes
+    beside them is its overhead.
     """
     costs = found.profile.costs
     flops = 2.0 * widths.layers * widths.layer_parameters / costs.token_s
     weights = weight_bytes / max(one_token_s - nothing_s, 1e-9)
     bandwidth = kv_bytes_per_token / costs.read_s if costs.read_s > 0.0 else weights
-    return MachineFigures(flops, bandwidth, nothing_s, together)
+    beside_s = engine.overhead_s + engine.weights_s - one_token_s if engine else 0.0
+    return MachineFigures(flops, bandwidth, max(nothing_s, beside_s), together)
