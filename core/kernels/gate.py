@@ -10,8 +10,9 @@ as many rows in as bring it to the pace.
 ``error`` adds up what steps fell short of the pace, up to one threshold, and what they went beyond
 it, up to a few steps. No more than that is made good for: all rows inside are computed in every
 step, so what is let in for several steps would come in one. So a step computes at most 1.5
-thresholds beyond X, however late a report is heard. The price is paid where prompts are computed
-in fewer steps than go by until that is heard: the engine is then left with less than X.
+thresholds beyond X, however late a report is heard, and once more what ends within ``lag`` steps
+where that comes late. The price is paid where prompts are computed in fewer steps than go by until
+a report is heard: the engine is then left with less than X.
 
 How many prompts came to their end is counted by the engine, and goes before what is believed: a row
 that came late, or lost its blocks, is inside until then, and one whose prefix was cached is not.
