@@ -118,6 +118,7 @@ def test_every_option_has_help() -> None:
 
 def assert_played_as_shown(pages: Iterable[Path]) -> None:
     with session_folder():
+        played("$ python examples/make_model.py llama-3-8b")
         for document in pages:
             for block in blocks(document.read_text()):
                 assert without_amounts(played(block)) == without_amounts(block), STALE.format(
@@ -125,8 +126,13 @@ def assert_played_as_shown(pages: Iterable[Path]) -> None:
                 )
 
 
-def test_sessions_print_what_the_documents_show() -> None:
-    assert_played_as_shown(page for page in SESSION if page.stem != "simulate")
+def test_commands_print_what_their_pages_show() -> None:
+    pages = [page for page in SESSION if page.parent == COMMAND_PAGES]
+    assert_played_as_shown(page for page in pages if page.stem != "simulate")
+
+
+def test_examples_print_what_their_page_shows() -> None:
+    assert_played_as_shown(page for page in SESSION if page.parent != COMMAND_PAGES)
 
 
 @compiles
