@@ -79,5 +79,5 @@ def _started(module: str, words: Sequence[str], output: int) -> "subprocess.Pope
         stdout=output,
         stderr=output,
         env=os.environ | {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"},
-        start_new_session=True,
+        process_group=0,
     )

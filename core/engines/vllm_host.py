@@ -1,7 +1,8 @@
 """The process in which vLLM lives: it answers the requests that a VllmEngine sends it.
 
-Started by VllmEngine in a session of its own, with the number of its end of a pipe. It ends with
-its engine, with its parent, or when it is told to; whichever way, everything it started ends too.
+Started by VllmEngine in a process group of its own, with the number of its end of a pipe. It ends
+with its engine, with its parent, or when it is told to; whichever way, everything it started ends
+too.
 """
 
 import asyncio
