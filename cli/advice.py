@@ -49,10 +49,10 @@ def advice(found: PromptLint, *, unit: str = "token", token_s: float | None = No
     """
     paragraphs = [_late(one, unit, token_s) for one in found.late_sharing]
     if found.duplicates:
-        paragraphs.append(f"{_requests(found.duplicates)} repeat an earlier one's prompt")
+        paragraphs.append(f"{counted(found.duplicates, 'requests')} repeat an earlier one's prompt")
     if found.nearly_full:
         paragraphs.append(
-            f"{_requests(found.nearly_full)} fill nine tenths of the context of "
+            f"{counted(found.nearly_full, 'requests')} fill nine tenths of the context of "
             f"{counted(found.context_tokens or 0)} tokens:\nlittle is left for their answers"
         )
     if found.loose_limits:
@@ -60,14 +60,10 @@ def advice(found: PromptLint, *, unit: str = "token", token_s: float | None = No
     return paragraphs
 
 
-def _requests(count: int) -> str:
-    return "1 request" if count == 1 else counted(count, "requests")
-
-
 def _late(one: LateSharing, unit: str, token_s: float | None) -> str:
     time = f", about {duration(one.saved_tokens * token_s)}" if token_s else ""
     return (
-        f"{counted(one.rows)} requests differ from {unit} {counted(one.common_tokens + 1)} on,\n"
+        f"{counted(one.rows, 'requests')} differ from {unit} {counted(one.common_tokens + 1)} on,\n"
         f"{counted(one.equal_tokens)} {unit}s are equal after it: "
         "moving the varying part to the end\n"
         f"would save {percent(one.saved_share)} of prefill{time}"
@@ -76,7 +72,8 @@ def _late(one: LateSharing, unit: str, token_s: float | None) -> str:
 
 def _loose(one: LooseLimits) -> str:
     return (
-        f"max_tokens never binds for {_requests(one.rows)}: it is {counted(one.least_limit)} or "
-        f"more,\nthe longest of {counted(one.sampled)} sampled answers has "
+        f"max_tokens never binds for {counted(one.rows, 'requests')}: "
+        f"it is {counted(one.least_limit)} or more,\n"
+        f"the longest of {counted(one.sampled)} sampled answers has "
         f"{counted(one.longest_answer)} tokens"
     )

@@ -132,10 +132,15 @@ def table(
     return drawn
 
 
+_PLURAL_S = re.compile(r"(?<=ss)es\b|(?<=\w)s\b")
+
+
 def counted(number: float, noun: str = "") -> str:
-    """Return a count with thousands separators: ``12,345 requests``."""
+    """Return a count with thousands separators, of a plural: ``12,345 requests``, ``1 request``."""
     text = f"{number:,.0f}"
-    return f"{text} {noun}" if noun else text
+    if not noun:
+        return text
+    return f"{text} {_PLURAL_S.sub('', noun, count=1) if text == '1' else noun}"
 
 
 def abbreviated(number: float) -> str:

@@ -34,7 +34,7 @@ from blend.cli.job_model import (
 )
 from blend.cli.options import JsonOption, MaxModelLen, takes
 from blend.cli.reading import reading_progress
-from blend.cli.rejections import RejectionTally, lines_of, print_notes
+from blend.cli.rejections import RejectionTally, print_notes
 from blend.cli.sharing import opened_sketch, save_sketch
 from blend.cli.survey import Survey, SurveyRules, survey
 from blend.core.command_line import command_line
@@ -130,7 +130,7 @@ def _look(files: Sequence[InputFile], options: IngestOptions, model: ModelOption
     if not found.accepted:
         names = ", ".join(file.name for file in files)
         rejected = len(found.rejected)
-        why = f": {lines_of(rejected)} rejected" if rejected else ""
+        why = f": {counted(rejected, 'lines')} rejected" if rejected else ""
         code = SOME_FAILED if found.rejected else USAGE
         raise BlendError(
             f"no request to ingest in {names}{why}",

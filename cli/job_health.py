@@ -73,7 +73,7 @@ def _rows(job: Job, counts: Counts) -> Check:
     found = (
         f"{counted(counts.total)}: {counted(counts.answered)} answered, "
         f"{counted(counts.failed)} failed, {counted(counts.pending + counts.running)} left; "
-        f"{counted(counts.rejected)} lines rejected"
+        f"{counted(counts.rejected, 'lines rejected')}"
     )
     look = f"`{command_line('blend', 'status', job.path)}` says why, and what helps"
     if not counts.total:

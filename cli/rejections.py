@@ -22,11 +22,6 @@ def shown_source(source: str) -> str:
     return "stdin" if source == "-" else as_utf8(source)
 
 
-def lines_of(count: int) -> str:
-    """Return how many lines, in words."""
-    return "1 line" if count == 1 else counted(count, "lines")
-
-
 def place(source: str, rejection: Rejection) -> str:
     """Return ``file:line:column`` of a rejection."""
     return f"{shown_source(source)}:{rejection.line}:{rejection.column}"
@@ -84,4 +79,4 @@ class RejectionTally:
 def print_notes(notes: Counter[Note]) -> None:
     """Warn on stderr of what was done to accepted lines, with counts."""
     for note, count in notes.items():
-        warn(f"{lines_of(count)} {_NOTE_WORDS[note]}")
+        warn(f"{counted(count, 'lines')} {_NOTE_WORDS[note]}")

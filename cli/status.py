@@ -148,10 +148,11 @@ def rows_line(counts: Counts) -> str:
         (counts.pending, "pending"),
         (counts.truncated, "cut at max_tokens"),
         (counts.answered_before, "with an answer from before a retry"),
-        (counts.rejected, "lines rejected"),
     ):
         if number:
             parts.append(f"{counted(number)} {what}")
+    if counts.rejected:
+        parts.append(counted(counts.rejected, "lines rejected"))
     if counts.copied:
         parts.append(copied_line(counts))
     return ", ".join(parts)
