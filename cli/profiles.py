@@ -20,6 +20,8 @@ from blend.core.planning.ways import free_tokens
 from blend.store.job import Job
 
 ENOUGH_LINES = 60
+LATER_SHARE = 0.5
+"""What was measured later counts more, unless it has less than this share of the steps."""
 TRUSTED_LINES = 20
 """Of a run, before it goes before a calibration."""
 
@@ -65,9 +67,13 @@ def _measured_at(key: str, section: Section) -> float:
 
 
 def save_profile(key: str, profile: Profile) -> None:
-    """Keep *profile*, unless one that more was measured for is there; a full disk keeps nothing."""
+    """Keep *profile*, unless one of far more steps is there; a full disk keeps nothing.
+
+    By steps, not by lines, which a run has more of the slower it was.
+    """
     known = load_profile(key)
-    if known is not None and profile.lines < min(known.lines, ENOUGH_LINES):
+    few = known is not None and profile.steps < LATER_SHARE * known.steps
+    if few and profile.lines < ENOUGH_LINES:
         return
     keep_entry("profiles", key, asdict(profile))
 
@@ -95,9 +101,13 @@ def best_profile(job: Job, options: EngineOptions, engine: EngineModel) -> Profi
     if options.name != "vllm":
         return found
     known = known_profile(profile_key(engine.model, devices=devices_of(options)))
-    if found is None or (known and (known.lines > found.lines or found.lines < TRUSTED_LINES)):
+    if found is None or (known and _counts_more(known, found)):
         return known or found
     return found
+
+
+def _counts_more(known: Profile, found: Profile) -> bool:
+    return found.steps < LATER_SHARE * known.steps or found.lines < TRUSTED_LINES
 
 
 def keep_profile(job: Job, options: EngineOptions) -> None:

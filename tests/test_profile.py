@@ -144,6 +144,18 @@ def test_less_that_was_measured_does_not_replace_more(monkeypatch, tmp_path: Pat
     assert load_profile("a") == PROFILE
 
 
+def test_what_was_measured_later_replaces_a_run_that_something_slowed(
+    monkeypatch, tmp_path: Path
+) -> None:
+    """The slower of two runs has more lines, which are written by the clock."""
+    monkeypatch.setenv("BLEND_PROFILES", str(tmp_path / "profiles.json"))
+    later = Profile(GPU, lines=8, steps=300, seconds=4.0, error=0.01)
+    save_profile("a", PROFILE)
+    save_profile("a", later)
+
+    assert load_profile("a") == later
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", '{"format": 99, "profiles": {"a": 1}}', '{"format": 1, "profiles": {"a": {}}}'],

@@ -47,11 +47,13 @@ class Execute:
         self.start_s = time.monotonic() - started
 
     def ask(self, what: str, which: str) -> Any:
-        """``start``: its time; ``plan``, ``run``: with a policy, or the default one; ``close``."""
+        """``start``: its time; ``plan``, ``run``: with a policy; ``forget`` prefixes; ``close``."""
         if what == "start":
             return self.start_s
         if what == "plan":
             return self._plan(which)
+        if what == "forget":
+            return forget_prefixes(self._kept.engine)
         if what == "run":
             return self._run(which)
         self._opened.__exit__(None, None, None)
@@ -77,7 +79,6 @@ class Execute:
         return replace(self._kept, job=job)
 
     def _run(self, policy: str) -> Measured:
-        forget_prefixes(self._kept.engine)
         path = self._planned(policy).with_suffix(".run")
         shutil.copy(self._planned(policy), path)
         with Job.open(path) as job, job.lock("execute"):

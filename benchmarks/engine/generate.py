@@ -59,16 +59,17 @@ class Generate:
             raise RuntimeError("the prompts as text have other lengths than in the job")
 
     def ask(self, what: str, which: str) -> Any:
-        """Start-up time for ``start``, the run in the order *which* for ``run``; ``close``."""
+        """Start-up time for ``start``, the run in the order *which*; ``forget``; ``close``."""
         if what == "start":
             return self.start_s
+        if what == "forget":
+            return self._llm.reset_prefix_cache()
         if what == "run":
             return self._run(self._orders[which])
         self._llm.llm_engine.engine_core.shutdown()
         return None
 
     def _run(self, order: Sequence[int]) -> Measured:
-        self._llm.reset_prefix_cache()
         texts = [self._texts[row] for row in order]
         sampling = [
             self._sampling(temperature=0, max_tokens=self._outputs[row], ignore_eos=True)

@@ -46,8 +46,12 @@ class Worker:
                 return answer
 
     def measure(self, what: str, which: str) -> Measured:
-        """Return what one run came to, with the CPU time of all processes of the worker."""
+        """Return what one run came to, with the CPU time of all processes of the worker.
+
+        The engine forgets its prefixes before, which is not counted.
+        """
         assert self._process.pid is not None
+        self.ask("forget", "")
         before_s = cpu_seconds(self._process.pid)
         measured: Measured = self.ask(what, which)
         return replace(measured, cpu_s=cpu_seconds(self._process.pid) - before_s)
