@@ -134,7 +134,7 @@ def test_a_command_that_starts_an_engine_says_what_it_ended(
     start(scratch)
     end_left_behind()
 
-    said = f"ended 1 processes of an engine that a dead blend (process {pid}) had left behind\n"
+    said = f"ended 1 process of an engine that a dead blend (process {pid}) had left behind\n"
     assert capsys.readouterr().err == said
     end_left_behind()
     assert capsys.readouterr().err == ""
