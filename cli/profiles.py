@@ -94,7 +94,7 @@ def measured_in(job: Job, run: int) -> Measured:
 
 
 def best_profile(job: Job, options: EngineOptions, engine: EngineModel) -> Profile | None:
-    """Return the best that is known: of most lines, in the job's last run here or before."""
+    """Return what the job's last run here has measured, unless what is known counts more."""
     host = os.uname().nodename
     ran = [run.id for run in job.runs() if (run.engine, run.host) == (options.name, host)]
     found = fitted(job, ran[-1], engine) if ran else None
