@@ -157,16 +157,8 @@ class RunProgress:
     @property
     def lately(self) -> Moved:
         """What moved in the last half minute; all of a shorter run."""
-        now, then = self.moved, self._snapshots[0]
-        return Moved(
-            now.at_s - then.at_s,
-            now.engine_s - then.engine_s,
-            now.input_tokens - then.input_tokens,
-            now.output_tokens - then.output_tokens,
-            now.cached_tokens - then.cached_tokens,
-            now.compute_s - then.compute_s,
-            now.memory_s - then.memory_s,
-        )
+        both = zip(self.moved, self._snapshots[0], strict=True)
+        return Moved._make(now - then for now, then in both)
 
     def done(self) -> str:
         """Say how many rows have results, and how many of them are failures."""
