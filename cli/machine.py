@@ -22,18 +22,25 @@ from blend.core.planning.hardware import (
 
 def gpu_name() -> str | None:
     """Return the name of the first GPU, None where there is none."""
+    names = listed_gpus("name", timeout_s=20)
+    return names[0] if names else None
+
+
+def listed_gpus(*fields: str, timeout_s: float) -> list[str] | None:
+    """Return a line of *fields* for each GPU, none without nvidia-smi, None where it fails."""
     try:
         listed = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=timeout_s,
             check=True,
         )
+    except FileNotFoundError:
+        return []
     except (OSError, subprocess.SubprocessError):
         return None
-    names = listed.stdout.strip().splitlines()
-    return names[0].strip() if names else None
+    return [line.strip() for line in listed.stdout.splitlines() if line.strip()]
 
 
 CALIBRATED = "calibrated"

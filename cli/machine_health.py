@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from blend.cli.console import counted
 from blend.cli.health import Check, disk_check, fail, gigabytes, ok, warn
-from blend.cli.machine import processor_name
+from blend.cli.machine import listed_gpus, processor_name
 from blend.cli.profile_store import profiles_path, read_section
 from blend.core.engines.scratch import left_behind
 from blend.core.engines.vllm_version import installed_version, tested_range, untested
@@ -34,7 +33,7 @@ SECONDS_A_DAY = 86_400
 def machine_checks() -> Iterator[Check]:
     """Yield what there is to say of this machine, for whatever job."""
     yield from _versions()
-    gpus = _gpus()
+    gpus = listed_gpus("name", "memory.total", "driver_version", timeout_s=5)
     yield _device(gpus)
     yield _memory()
     temporary = Path(tempfile.gettempdir())
@@ -84,24 +83,6 @@ def _installed(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _gpus() -> list[str] | None:
-    """Return name, memory and driver of each GPU; None where nvidia-smi does not answer."""
-    asked = "--query-gpu=name,memory.total,driver_version"
-    try:
-        listed = subprocess.run(
-            ["nvidia-smi", asked, "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
-    except FileNotFoundError:
-        return []
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return [line.strip() for line in listed.stdout.splitlines() if line.strip()]
 
 
 def _device(gpus: list[str] | None) -> Check:
@@ -165,7 +146,7 @@ def _profile(device: str) -> Check:
     if machine is None:
         return warn("profile", f"not calibrated; {known}", "`blend calibrate` on a quiet machine")
     days = int((time.time() - float(machine.get("measured", 0.0))) // SECONDS_A_DAY)
-    when = "today" if days < 1 else f"{counted(days)} days ago"
+    when = "today" if days < 1 else f"{counted(days, 'days')} ago"
     return ok("profile", f"calibrated {when}; {known}")
 
 
