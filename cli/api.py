@@ -144,13 +144,14 @@ def compare_policies(
     policies: Sequence[Policy] = POLICIES,
     draws: int = 5,
     seed: int = 0,
+    replicas: int = 1,
     on_run: Callable[[int], None] = _ignore_run,
 ) -> "Outlook":
     """Simulate the whole job from its start under each policy; nothing in the job changes.
 
-    After two minutes no further draw is made. ``on_run`` is told before each simulated run how many
-    a draw has. Raises BlendError for a job without rows, and where
-    the engine's cache cannot hold a prompt.
+    On so many ``replicas`` of the engine. After two minutes no further draw is made. ``on_run`` is
+    told before each simulated run how many a draw has. Raises BlendError for a job without rows,
+    and where the engine's cache cannot hold a prompt.
     """
     from blend.core.planning.compare import compare  # numba is slow to import
 
@@ -170,6 +171,7 @@ def compare_policies(
         observations=Observations(observed.tokens[row], observed.finished[row]),
         draws=draws,
         seed=seed,
+        replicas=replicas,
         wanted=lambda: time.monotonic() - started_s < SIMULATE_S,
         on_run=on_run,
     )

@@ -18,6 +18,7 @@ Command = Callable[..., None]
 
 _ENGINE = "Engine"
 _SERVER = "Engine: a server that runs"
+_REPLICAS = "Engine: several replicas"
 _TROUBLE = "Engine: trouble"
 
 JobArgument = Annotated[
@@ -55,7 +56,7 @@ class EngineOptions:
 
     ``seed`` is that of the engine and of everything else that is drawn. ``pacing`` is None where
     the plan may choose. The arguments are stored with every run; the API key stands apart, and is
-    not.
+    not. ``replicas``: so many engines, on the Ray cluster at ``ray_address`` or one of our own.
     """
 
     name: EngineName
@@ -64,6 +65,8 @@ class EngineOptions:
     pacing: PacingName | None = None
     api_key: str | None = field(default=None, repr=False)
     tolerance: Tolerance = TOLERANCE
+    replicas: int = 1
+    ray_address: str | None = None
 
 
 def engine_options(
@@ -119,6 +122,36 @@ def engine_options(
             metavar="N",
             help="GPUs that share one model.",
             rich_help_panel=_ENGINE,
+        ),
+    ] = None,
+    pipeline_parallel_size: Annotated[
+        int | None,
+        typer.Option(
+            "--pipeline-parallel-size",
+            "-pp",
+            min=1,
+            metavar="N",
+            help="GPUs that hold one model's layers in turn.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = None,
+    data_parallel_size: Annotated[
+        int,
+        typer.Option(
+            "--data-parallel-size",
+            "-dp",
+            min=1,
+            metavar="N",
+            help="Replicas of the engine, each with its part of the job.",
+            rich_help_panel=_REPLICAS,
+        ),
+    ] = 1,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="The Ray cluster to run them on; one of this machine alone if absent.",
+            rich_help_panel=_REPLICAS,
         ),
     ] = None,
     gpu_memory_utilization: Annotated[
@@ -222,6 +255,7 @@ def engine_options(
         "served-model-name": served_model_name,
         "max-model-len": max_model_len,
         "tensor-parallel-size": tensor_parallel_size,
+        "pipeline-parallel-size": pipeline_parallel_size,
         "gpu-memory-utilization": gpu_memory_utilization,
         "kv-cache-memory-bytes": kv_cache_memory_bytes,
         "max-num-seqs": max_num_seqs,
@@ -234,7 +268,36 @@ def engine_options(
     given |= dict(_argument(text) for text in engine_arg or [])
     key = given.pop("api-key", None) or api_key
     tolerance = Tolerance(max_rebuilds, give_up_after, stall_timeout or TOLERANCE.stall_s)
-    return EngineOptions(engine, given, seed, pacing, key and key.strip(), tolerance)
+    _refuse_replicas_elsewhere(engine, data_parallel_size, ray_address, given)
+    return EngineOptions(
+        engine,
+        given,
+        seed,
+        pacing,
+        key and key.strip(),
+        tolerance,
+        data_parallel_size,
+        ray_address,
+    )
+
+
+def _refuse_replicas_elsewhere(
+    engine: EngineName, replicas: int, ray_address: str | None, arguments: Mapping[str, str | None]
+) -> None:
+    if ray_address is not None and replicas == 1:
+        raise BlendError(
+            "`--ray-address` is for several replicas", hint="add `--data-parallel-size N`"
+        )
+    if replicas > 1 and engine == "openai":
+        raise BlendError(
+            "`--data-parallel-size` is for engines of our own",
+            hint="a server has its own replicas; leave the option out",
+        )
+    if "data-parallel-size" in arguments:
+        raise BlendError(
+            "vLLM's own data parallelism would take rows out of the plan's order",
+            hint="use `--data-parallel-size N` without `--engine-arg`",
+        )
 
 
 def _argument(text: str) -> tuple[str, str | None]:

@@ -19,6 +19,9 @@ from blend.core.planning.profile import Measured, Profile, fit, measured_of
 from blend.core.planning.ways import free_tokens
 from blend.store.job import Job
 
+REPLICAS = "data-parallel-size"
+"""Where a run's settings say how many replicas it had."""
+
 ENOUGH_LINES = 60
 LATER_SHARE = 0.5
 """What was measured later counts more, unless it has less than this share of the steps."""
@@ -87,10 +90,17 @@ def save_calibrated(key: str, profile: Profile) -> None:
 
 
 def measured_in(job: Job, run: int) -> Measured:
-    """Return what the timeline of a run measured."""
+    """Return what the timeline of a run measured of one engine's steps."""
     lines = job.steps(run)
     columns = ("seconds", "steps", "prefill_tokens", "decode_tokens", "kv_tokens")
-    return measured_of([[getattr(line, name) for name in columns] for line in lines])
+    measured = [[float(getattr(line, name)) for name in columns] for line in lines]
+    replicas = next((int(r.settings.get(REPLICAS, 1)) for r in job.runs() if r.id == run), 1)
+    # Replicas' steps are added up, their clocks go beside each other, and the cache is all theirs.
+    return measured_of(
+        [[line[0] * replicas, *line[1:4], line[4] / replicas] for line in measured]
+        if replicas > 1
+        else measured
+    )
 
 
 def best_profile(job: Job, options: EngineOptions, engine: EngineModel) -> Profile | None:
@@ -121,7 +131,8 @@ def keep_profile(job: Job, options: EngineOptions) -> None:
 
 def devices_of(options: EngineOptions) -> int:
     """Return how many devices share the model."""
-    return whole_number(options.arguments, "tensor-parallel-size", 1)
+    tensor = whole_number(options.arguments, "tensor-parallel-size", 1)
+    return tensor * whole_number(options.arguments, "pipeline-parallel-size", 1)
 
 
 def measured_line(profile: Profile) -> str:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from blend.core.completion import Completion
-from blend.core.engines import Engine, EngineDiedError, StepReport
+from blend.core.engines import Engine, EngineDiedError, Lost, StepReport
 from blend.core.engines.openai_wire import error_object
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.running import executor
 from blend.core.running.breaker import Breaker
-from blend.core.running.scan import open_scanner
+from blend.core.running.scan import Scanner
 from blend.core.running.seat import Seat
 from blend.core.running.supervise import Life, supervise
 from blend.core.running.suspects import Mask, Suspects
@@ -115,6 +115,7 @@ class _JobLives:
         self._results = 0
         self._result_bytes = 0
         self._timed: TimedScanner | None = None
+        self._losses: list[Lost] = []
 
     def unfinished(self) -> Mask:
         """Return which rows of the schedule have no result."""
@@ -126,6 +127,7 @@ class _JobLives:
             return Life(0, stopped=True)
         before = self._answered
         inside: set[int] = set()
+        self._losses = []
         try:
             with (
                 _opened_run(self._job, self._seat.engine, self._context, rows) as self._run,
@@ -134,9 +136,11 @@ class _JobLives:
             ):
                 self._work(self._schedule.only(rows), inside, recorder, timeline)
         except EngineDiedError as death:
-            return Life(self._answered - before, death=death, inside=sorted(inside))
+            answered = self._answered - before
+            return Life(answered, death=death, inside=sorted(inside), losses=self._losses)
         passed_over = self._timed is not None and self._timed.passed_over
-        return Life(self._answered - before, stopped=passed_over or self._ending())
+        stopped = passed_over or self._ending()
+        return Life(self._answered - before, stopped=stopped, losses=self._losses)
 
     def blame(self, rows: Sequence[int]) -> None:
         """Keep that the engine died with *rows* inside."""
@@ -179,11 +183,12 @@ class _JobLives:
         def take(report: StepReport) -> None:
             recorder.add(report.completions)
             timeline.add(report)
+            self._losses += report.lost
             self._watch(report)
 
         if not self._await(engine, recorder):
             return
-        scanner = open_scanner(
+        scanner: Scanner = self._seat.open_scanner(
             schedule,
             prompt_tokens=self._sizes.prompt_tokens,
             sequences=self._sizes.sequences,

@@ -13,13 +13,13 @@ from blend.cli.engine import log_path, opened_engine
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
 from blend.cli.job_disk import warn_of_network_disk
 from blend.cli.options import EngineOptions
-from blend.cli.profiles import keep_profile
+from blend.cli.profiles import REPLICAS, keep_profile
 from blend.cli.progress import RunProgress
 from blend.cli.run_limits import RunLimits
 from blend.cli.running import POLL_S, RunContext, run_rows
 from blend.cli.status import causes, helping, next_command
 from blend.cli.workload import planned_work, unplanned_work
-from blend.core.engines import Engine, EngineDiedError, StepReport
+from blend.core.engines import Capacity, Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.planning.identical import no_followers
 from blend.core.running.breaker import Breaker
@@ -101,7 +101,13 @@ def run_watched(
         _say_if_unpaced(session)
     capacity = session.engine.capacity
     if purpose == "execute":
-        workload = planned_work(job, schedule, capacity, as_planned=options.name == "vllm")
+        workload = planned_work(
+            job,
+            schedule,
+            capacity,
+            as_planned=options.name == "vllm",
+            replicas=options.replicas,
+        )
         followers = job.followers()
     else:
         workload = unplanned_work(job, schedule)
@@ -112,7 +118,7 @@ def run_watched(
         purpose,
         len(schedule) + int(followed[schedule.order].sum()),
         workload,
-        kv_capacity_tokens=capacity.kv_tokens,
+        kv_capacity_tokens=capacity.kv_tokens * options.replicas,
         followed=followed,
     )
     display = Display(progress, session.progress, stopping=lambda: interrupt.asked)
@@ -124,7 +130,7 @@ def run_watched(
     context = RunContext(
         purpose,
         options.name,
-        dict(options.arguments) | {"pacing": session.engine.capacity.pacing},
+        _settings(options, capacity),
         stopping=lambda: bound_s is None and interrupt.asked,
         cut=lambda: bound_s is not None and (interrupt.asked or progress.engine_s >= bound_s),
         on_report=show,
@@ -140,6 +146,12 @@ def run_watched(
     if session.breaker.tripped and len(schedule.only(job.pending())):
         raise _given_up(job, session.breaker.failed)
     return Ran(progress, dropped)
+
+
+def _settings(options: EngineOptions, capacity: Capacity) -> dict[str, object]:
+    """Return what is stored of the engine with a run."""
+    settings: dict[str, object] = {**options.arguments, "pacing": capacity.pacing}
+    return settings | {REPLICAS: options.replicas} if options.replicas > 1 else settings
 
 
 def _given_up(job: Job, failed: int) -> BlendError:

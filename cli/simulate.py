@@ -1,9 +1,10 @@
 """`blend simulate`: how long a job would take on a device, under each policy; runs nothing."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -51,6 +52,17 @@ def simulate_command(
             metavar="N",
             rich_help_panel="Engine",
             help="Devices that share it.",
+        ),
+    ] = 1,
+    data_parallel_size: Annotated[
+        int,
+        typer.Option(
+            "--data-parallel-size",
+            "-dp",
+            min=1,
+            metavar="N",
+            rich_help_panel="Engine",
+            help="Replicas of the engine, each with its part of the job.",
         ),
     ] = 1,
     policy: Annotated[
@@ -139,17 +151,48 @@ def simulate_command(
             policies=policies,
             draws=draws,
             seed=seed,
+            replicas=data_parallel_size,
             on_run=_Watch(draws).tell,
         )
+        alone = _alone(job, found, engine, seed=seed) if data_parallel_size > 1 else None
+    several = scaling(found, alone, data_parallel_size) if alone else None
     if as_json:
-        print_json(document(found, counts, devices=tensor_parallel_size, seed=seed))
+        json = document(found, counts, devices=tensor_parallel_size, seed=seed)
+        print_json(json | {"replicas": several})
     else:
         draw(found, counts)
+        if several:
+            out.print(f"\n{_in_words(several)}")
         best = found.candidates[0]
         if counts.unfinished and (planned is None or planned.policy != best.policy):
             err.print(
                 f"next: `{inert(command_line('blend', 'plan', job_path, '--policy', best.policy))}`"
             )
+
+
+def _alone(job: Job, found: "Outlook", engine: EngineModel, *, seed: int) -> "Outlook":
+    """Return what the best policy comes to on one engine, on the same draws."""
+    best = found.candidates[0].policy
+    return compare_policies(job, engine, policies=(best,), draws=found.draws, seed=seed)
+
+
+def scaling(found: "Outlook", alone: "Outlook", replicas: int) -> dict[str, object]:
+    """Return how the best way on several replicas compares with the same way on one."""
+    best = found.candidates[0]
+    one = next(one for one in alone.candidates if one.name == best.name)
+    return {
+        "count": replicas,
+        "one_s": one.seconds,
+        "speedup": one.seconds / best.seconds,
+        "sharing_lost": 1.0 - best.sharing / one.sharing if one.sharing else 0.0,
+    }
+
+
+def _in_words(several: Mapping[str, Any]) -> str:
+    return (
+        f"{counted(several['count'], 'replicas')}: {several['speedup']:.2f} times as fast as one, "
+        f"{percent(max(several['sharing_lost'], 0.0))} of the sharing lost"
+    )
 
 
 def _profile(hardware: str | None, shape: ModelShape, devices: int) -> Profile | None:

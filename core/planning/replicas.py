@@ -9,17 +9,17 @@ nobody has admitted are looked over.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from blend.core.planning.dealing import Dealer, Standing
 from blend.core.planning.engine_model import EngineModel
-from blend.core.planning.parts import CutName, Walk, cut, part_of
+from blend.core.planning.parts import CutName, Walk, cut, part_of, walk_of
 from blend.core.planning.simulate import Simulated
-from blend.core.planning.tree import Ints, Tree
+from blend.core.planning.tree import Floats, Ints, Tree
 from blend.core.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -27,6 +27,19 @@ if TYPE_CHECKING:
 
 LOOK_SHARE, LEAST_LOOK_SHARE = 0.05, 0.001
 """The time between two looks: of what is left, and of the whole."""
+
+_SUMMED = (
+    "steps",
+    "compute_s",
+    "memory_s",
+    "prefill_tokens",
+    "decode_tokens",
+    "cached_tokens",
+    "recomputed_tokens",
+    "preemptions",
+    "refused",
+)
+_GREATEST = ("peak_kv_tokens", "peak_running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +60,59 @@ class SimulatedReplicas:
         return sum(run.cached_tokens for run in self.runs)
 
     @property
+    def together(self) -> Simulated:
+        """All runs as one: sums, the peaks of any, and the timeline of the slowest."""
+        slowest = max(self.runs, key=lambda run: run.seconds)
+
+        def total(name: str) -> Any:
+            return sum(getattr(run, name) for run in self.runs)
+
+        return replace(
+            slowest,
+            **{name: total(name) for name in _SUMMED},
+            **{name: max(getattr(run, name) for run in self.runs) for name in _GREATEST},
+        )
+
+    @property
     def idle_share(self) -> float:
         """The part of all replicas' time in which they have nothing to do."""
         return 1.0 - sum(run.seconds for run in self.runs) / (len(self.runs) * self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """So many replicas, and what is expected of each answer, (n,) by row."""
+
+    replicas: int
+    expected_tokens: Floats
+
+    def simulate(
+        self,
+        tree: Tree,
+        schedule: Schedule,
+        *,
+        output_tokens: npt.NDArray[np.integer],
+        engine: EngineModel,
+    ) -> Simulated:
+        """Return all that comes of *schedule*, one sequence a row, as one run."""
+        prompts = np.empty(len(tree), np.int64)
+        prompts[tree.rows] = tree.lengths
+        walk = walk_of(
+            schedule,
+            prompt_tokens=prompts,
+            sequences=np.ones(len(tree), np.int64),
+            hardware=engine.hardware,
+            model=engine.model,
+            expected_tokens=self.expected_tokens[schedule.order],
+        )
+        return simulate_replicas(
+            tree,
+            schedule,
+            walk,
+            output_tokens=output_tokens,
+            engine=engine,
+            replicas=self.replicas,
+        ).together
 
 
 def simulate_replicas(
