@@ -46,10 +46,12 @@ class BlendProcess:
 
     def _look_for_host(self) -> bool:
         assert self._process.poll() is None, self.stderr
-        for child in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split():
-            # Before its exec, a child is still of the group of its parent.
-            if os.getpgid(int(child)) == int(child):
-                self._group = int(child)
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        for child in map(int, children.split()):
+            # Before its exec, a child is still of the group of its parent; others end at once.
+            with suppress(ProcessLookupError):
+                if os.getpgid(child) == child:
+                    self._group = child
         return self._group is not None
 
     def wait_for_results(self, job: Path, rows: int) -> None:

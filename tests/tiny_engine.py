@@ -77,9 +77,19 @@ def living(group: int) -> set[int]:
 
 
 def engine_core(group: int) -> int:
-    """The process of the group that vLLM calls EngineCore."""
-    names = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in living(group)}
-    return next(pid for pid, name in names.items() if "EngineCor" in name)
+    """The process of the group that vLLM calls EngineCore; wait until there is one."""
+
+    def cores() -> list[int]:
+        return [pid for pid in living(group) if "EngineCor" in _name(pid)]
+
+    return int(wait_until(cores, timeout_s=120)[0])
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def wait_until(condition: Callable[[], Any], *, timeout_s: float) -> Any:
