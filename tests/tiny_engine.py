@@ -78,7 +78,9 @@ def living(group: int) -> set[int]:
 
 def engine_core(group: int) -> int:
     """The process of the group that vLLM calls EngineCore; wait until there is one."""
-    found = wait_until(lambda: [pid for pid in living(group) if "EngineCor" in _name(pid)], timeout_s=120)
+    found = wait_until(
+        lambda: [pid for pid in living(group) if "EngineCor" in _name(pid)], timeout_s=120
+    )
     return int(found[0])
 
 
