@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from blend.cli.console import counted, err, inert
+from blend.cli.console import err, inert
 from blend.cli.display import Display, ProgressStyle
 from blend.cli.engine import log_path, opened_engine
+from blend.cli.engine_options import EngineOptions
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
 from blend.cli.job_disk import warn_of_network_disk
-from blend.cli.options import EngineOptions
+from blend.cli.limits import RunLimits
+from blend.cli.next_steps import causes, helping, next_command
 from blend.cli.profiles import keep_profile
 from blend.cli.progress import RunProgress
-from blend.cli.run_limits import RunLimits
 from blend.cli.running import POLL_S, Left, RunContext, never_until, run_rows
-from blend.cli.status import causes, helping, next_command
+from blend.cli.wording import counted
 from blend.cli.workload import planned_work, unplanned_work
 from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE, BlendError
