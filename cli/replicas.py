@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from blend.cli.console import counted, err, inert
+from blend.cli.console import err, inert
+from blend.cli.engine_options import EngineOptions
 from blend.cli.job_model import shape_of
 from blend.cli.machine import gpu_name
-from blend.cli.options import EngineOptions
 from blend.cli.profiles import devices_of
+from blend.cli.wording import counted
 from blend.core.engines import Engine
 from blend.core.engines.replicas import ReplicaSet
 from blend.core.engines.vllm import kept_compiled

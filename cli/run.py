@@ -6,30 +6,27 @@ from typing import Annotated
 
 import typer
 
-from blend.cli.api import PlanOptions
 from blend.cli.completion import jobs
 from blend.cli.console import err
 from blend.cli.display import ProgressStyle, display_options
 from blend.cli.engine import asked_model
-from blend.cli.execute import execute, exit_code_of
-from blend.cli.export import (
-    ErrorsOption,
-    OutputOption,
-    OverwriteOption,
-    errors_path,
-    export,
-    output_file,
-    print_exported,
-    refuse_outputs,
-)
-from blend.cli.ingest import IngestOptions, ingest
+from blend.cli.engine_options import EngineOptions
+from blend.cli.execute import exit_code_of
+from blend.cli.executing import execute
+from blend.cli.export import ErrorsOption, OutputOption, OverwriteOption, print_exported
+from blend.cli.exporting import errors_path, export, output_file, refuse_outputs
 from blend.cli.ingest_counts import print_ingested
+from blend.cli.ingesting import IngestOptions, ingest
 from blend.cli.inputs import expand_inputs
 from blend.cli.job_plan import fitting_schedule, planned
-from blend.cli.options import EngineOptions, engine_options, takes
-from blend.cli.plan import PlanChoices, plan_choices, plan_options, sample_and_plan
-from blend.cli.run_limits import RunLimits, run_limits
+from blend.cli.limits import NO_LIMITS, RunLimits
+from blend.cli.options import engine_options, takes
+from blend.cli.plan import plan_choices
+from blend.cli.planning import PlanOptions
+from blend.cli.run_limits import run_limits
+from blend.cli.sampled_plan import PlanChoices, plan_options, sample_and_plan
 from blend.cli.session import opened_session
+from blend.cli.warm_up import warm_up_and_plan
 from blend.cli.ways import ready_to_gate, with_way
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
 from blend.core.utf8 import as_utf8
@@ -94,10 +91,16 @@ def _plan_and_execute(
             )
         )
         with opened_session(job, start, limits, progress) as session:
+            carried = None
             if not as_planned:
-                sample_and_plan(job, session, settings)
-            if not session.interrupt.asked:
-                execute(session, fitting_schedule(job), limits)
+                # What runs in one replica cannot be handed to the plan of another.
+                alone = options.replicas == 1
+                if settings.sample_rate and limits == NO_LIMITS and alone:
+                    carried = warm_up_and_plan(session, settings)
+                else:
+                    sample_and_plan(job, session, settings)
+            if planned(job) and (carried or not session.interrupt.asked):
+                execute(session, fitting_schedule(job), limits, carried)
     return exit_code_of(job)
 
 
