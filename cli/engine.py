@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from blend.cli.console import err, warn
-from blend.cli.engine_options import EngineOptions, PacingName, whole_number
+from blend.cli.engine_options import EngineOptions, PacingName, devices_in, whole_number
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -24,7 +24,12 @@ from blend.core.engines.scratch import clear_left_behind
 from blend.core.engines.vllm_version import installed_version, is_installed, untested
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.engine_model import EngineModel
-from blend.core.planning.hardware import ModelShape, hardware_preset, kv_capacity_tokens
+from blend.core.planning.hardware import (
+    ModelShape,
+    hardware_preset,
+    kv_capacity_tokens,
+    tensor_parallel,
+)
 from blend.core.planning.ways import PREFILL_THRESHOLD, STEP_TOKENS
 from blend.core.running.seat import Seat
 from blend.store.job import Job
@@ -167,7 +172,7 @@ def _sim(
 ) -> Engine:
     from blend.core.engines.sim import SimEngine
 
-    hardware = hardware_preset(SIM_HARDWARE)
+    hardware = tensor_parallel(hardware_preset(SIM_HARDWARE), devices_in(arguments))
     kv_bytes = whole_number(arguments, "kv-cache-memory-bytes", 0)
     batched = whole_number(arguments, "max-num-batched-tokens", 8192)
     capacity = Capacity(

@@ -57,3 +57,9 @@ def whole_number(arguments: Mapping[str, str | None], name: str, default: int) -
             hint="correct it, or leave it out",
         )
     return int(value)
+
+
+def devices_in(arguments: Mapping[str, str | None]) -> int:
+    """Return how many devices an engine of these arguments takes."""
+    tensor = whole_number(arguments, "tensor-parallel-size", 1)
+    return tensor * whole_number(arguments, "pipeline-parallel-size", 1)

@@ -26,7 +26,8 @@ _NAMES = {
     "export": "output errors overwrite",
     "retry": "failed truncated reason max-tokens dry-run json",
     "simulate": (
-        "hardware tensor-parallel-size data-parallel-size policy mode draws step-overhead-ms "
+        "hardware tensor-parallel-size pipeline-parallel-size data-parallel-size policy mode draws "
+        "step-overhead-ms "
         "gpu-memory-utilization max-num-seqs max-num-batched-tokens dtype kv-cache-dtype seed json"
     ),
     "calibrate": "model device seconds engine-steps output json",

@@ -8,7 +8,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from blend.cli.engine_options import EngineOptions, whole_number
+from blend.cli.engine_options import EngineOptions, devices_in
 from blend.cli.job_model import shape_of
 from blend.cli.machine import device_name, this_hardware
 from blend.cli.profile_store import Section, keep_entry, read_section
@@ -131,8 +131,7 @@ def keep_profile(job: Job, options: EngineOptions) -> None:
 
 def devices_of(options: EngineOptions) -> int:
     """Return how many devices share the model."""
-    tensor = whole_number(options.arguments, "tensor-parallel-size", 1)
-    return tensor * whole_number(options.arguments, "pipeline-parallel-size", 1)
+    return devices_in(options.arguments)
 
 
 def measured_line(profile: Profile) -> str:

@@ -130,6 +130,7 @@ def run_watched(
         workload,
         kv_capacity_tokens=capacity.kv_tokens * options.replicas,
         followed=followed,
+        replica_count=options.replicas,
     )
     display = Display(progress, session.progress, stopping=lambda: interrupt.asked)
 

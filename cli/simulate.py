@@ -55,6 +55,17 @@ def simulate_command(
             help="Devices that share it.",
         ),
     ] = 1,
+    pipeline_parallel_size: Annotated[
+        int,
+        typer.Option(
+            "--pipeline-parallel-size",
+            "-pp",
+            min=1,
+            metavar="N",
+            rich_help_panel="Engine",
+            help="Devices that hold its layers in turn.",
+        ),
+    ] = 1,
     data_parallel_size: Annotated[
         int,
         typer.Option(
@@ -127,12 +138,13 @@ def simulate_command(
     """Predict how long the job would take on a device under each policy; runs nothing."""
     policies = _policies(policy)
     device = this_hardware(None if hardware == MEASURED else hardware)
+    together = tensor_parallel_size * pipeline_parallel_size
     with Job.open(job_path) as job:
         shape = shape_of(
             job, {"dtype": dtype, "kv-cache-dtype": kv_cache_dtype}, on_cpu=device.name == "cpu"
         )
         engine = engine_model(
-            tensor_parallel(device, tensor_parallel_size),
+            tensor_parallel(device, together),
             shape,
             mode=mode,
             max_sequences=max_num_seqs,
@@ -141,7 +153,7 @@ def simulate_command(
             overhead_s=None if step_overhead_ms is None else step_overhead_ms / 1000.0,
             memory_fraction=gpu_memory_utilization,
         )
-        if profile := _profile(hardware, shape, tensor_parallel_size):
+        if profile := _profile(hardware, shape, together):
             err.print(measured_line(profile))
             engine = with_costs(engine, profile.costs)
         counts = job.counts()
@@ -158,7 +170,7 @@ def simulate_command(
         alone = _alone(job, found, engine, seed=seed) if data_parallel_size > 1 else None
     several = scaling(found, alone, data_parallel_size) if alone else None
     if as_json:
-        json = document(found, counts, devices=tensor_parallel_size, seed=seed)
+        json = document(found, counts, devices=together, seed=seed)
         print_json(json | {"replicas": several})
     else:
         draw(found, counts)

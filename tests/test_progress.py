@@ -2,6 +2,7 @@
 
 import io
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from blend.cli.display import PLAIN_LINES_S, Display, settled
 from blend.cli.progress import RunProgress, about
 from blend.cli.workload import Workload, planned_work
 from blend.core.completion import Completion
-from blend.core.engines import StepReport
+from blend.core.engines import EngineDiedError, Lost, Part, StepReport
 from blend.store.job import Job
 from tests.batch_files import ingested, mixed
 from tests.simulated_job import large_model_job
@@ -306,3 +307,31 @@ def test_the_work_of_a_planned_run_is_what_its_rows_are_predicted_to_take(tmp_pa
     )
     assert all_of_it.low <= 1.0 <= all_of_it.high
     assert elsewhere.planned_s is None
+
+
+def test_each_replica_is_shown_with_what_it_has_done() -> None:
+    clock = Clock()
+    progress = run_of(8, clock)
+    progress.replica_count, progress.kv_capacity_tokens = 2, 2000
+    parts = (Part(0, report(0)), Part(1, report(1, 2)))
+
+    progress.update(replace(report(0, 1, 2), parts=parts))
+    progress.update(replace(report(), lost=(Lost(1, (3,), EngineDiedError("gone")),)))
+
+    assert progress.of_replicas() == [
+        "replica 1: 1 done, 7 running, 3 waiting, KV 50.0 %",
+        "replica 2: 2 done, 0 running, 0 waiting, KV 0.0 %",
+    ]
+    assert "replicas 1 + 2" in progress.line()
+    console = terminal()
+    console.print(Display(progress).drawn(80))
+    assert "replica 2: 2 done" in console.file.getvalue()
+
+
+def test_one_engine_is_no_replica() -> None:
+    progress = run_of(8, Clock())
+
+    progress.update(report(0))
+
+    assert progress.of_replicas() == []
+    assert "replica" not in progress.line()
