@@ -13,7 +13,8 @@ from blend.cli.console import err, inert, out, print_json
 from blend.cli.inputs import expand_inputs
 from blend.cli.judging import Judged, judged_lines
 from blend.cli.options import JsonOption
-from blend.cli.rejections import RejectionTally, print_notes, shown_source
+from blend.cli.reading import reading_progress
+from blend.cli.rejections import RejectionTally, shown_source, tell_notes
 from blend.cli.wording import counted
 from blend.core.errors import SOME_FAILED
 from blend.core.input.draft import Note, Rejection
@@ -69,7 +70,9 @@ def check_inputs(
     with SeenIds() as seen:
         for source in sources:
             name = shown_source(source)
-            for judged in judged_lines(source, name, max_line_bytes=max_line_bytes, seen=seen):
+            for judged in judged_lines(
+                source, name, max_line_bytes=max_line_bytes, seen=seen, reading=reading_progress
+            ):
                 counts.add(source, judged)
                 if strict and counts.rejected:
                     return
@@ -97,8 +100,8 @@ def check_command(
 
 
 def _print(counts: CheckCounts, *, json: bool) -> None:
-    counts.rejected.print()
-    print_notes(counts.notes)
+    counts.rejected.tell()
+    tell_notes(counts.notes)
     found = lint_sample(counts.prompts)
     if json:
         document = {

@@ -1,17 +1,14 @@
 """`blend export`: results and errors as OpenAI batch files, in input order, at any moment."""
 
-from contextlib import suppress
 from typing import Annotated
 
 import typer
 
+from blend.cli.api import Batch
 from blend.cli.console import err, inert
-from blend.cli.exporting import Exported, errors_path, export, refuse_outputs
+from blend.cli.exporting import Exported, errors_path
 from blend.cli.options import JobArgument
 from blend.cli.wording import counted
-from blend.core.errors import BlendError
-from blend.core.utf8 import as_utf8
-from blend.store.job import Job
 
 OutputOption = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", help="Result file, or - for stdout.")
@@ -49,15 +46,7 @@ def export_command(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Write the results so far as OpenAI batch files, in input order."""
-    errors = errors or errors_path(output)
-    with Job.open(job_path) as job:
-        inputs = [source.path for source in job.sources()]
-        refuse_outputs((output, errors), inputs, job_path=job_path, overwrite=overwrite)
-        exported = export(job, output, errors)
-        counts = job.counts()
-        if output != "-" and not counts.unfinished:
-            # A job that cannot be written, on a full or read-only disk, is exported all the same.
-            with suppress(BlendError):
-                job.set_meta(outputs=[as_utf8(output), as_utf8(errors)])
-        neither = counts.total - exported.results - exported.failures
-        print_exported(exported, output, errors, pending=neither)
+    batch = Batch(job_path)
+    exported = batch.export(output, errors, overwrite=overwrite)
+    neither = batch.counts().total - exported.results - exported.failures
+    print_exported(exported, output, errors or errors_path(output), pending=neither)

@@ -4,7 +4,7 @@ import glob
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -12,6 +12,7 @@ from typing import BinaryIO
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.results import rejected_line, result_line
+from blend.core.utf8 import as_utf8
 from blend.store.job import Job
 from blend.store.lock import lock_path
 
@@ -117,6 +118,22 @@ def _remove_abandoned(path: Path) -> None:
         pid = partial.name.rpartition("-")[2]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
             partial.unlink(missing_ok=True)
+
+
+def export_job(job: Job, output: str, errors: str | None, *, overwrite: bool) -> Exported:
+    """Write the results of a job, and note in a finished one where they are.
+
+    Raises BlendError where writing would destroy something or cannot work.
+    """
+    errors = errors or errors_path(output)
+    inputs = [source.path for source in job.sources()]
+    refuse_outputs((output, errors), inputs, job_path=job.path, overwrite=overwrite)
+    exported = export(job, output, errors)
+    if output != "-" and not job.counts().unfinished:
+        # A job that cannot be written, on a full or read-only disk, is exported all the same.
+        with suppress(BlendError):
+            job.set_meta(outputs=[as_utf8(output), as_utf8(errors)])
+    return exported
 
 
 def export(job: Job, output: str, errors: str) -> Exported:

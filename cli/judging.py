@@ -1,9 +1,9 @@
 """The first look at a line: what can be said of it before any model is loaded."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from blend.cli.reading import reading_progress
 from blend.core.input.decompress import decompressed
 from blend.core.input.draft import Draft, Rejection
 from blend.core.input.lines import open_lines
@@ -13,17 +13,31 @@ from blend.store.seen_ids import SeenIds
 Judged = Draft | Rejection | None
 """What became of a line; None for a blank one."""
 
+Reading = Callable[[str], AbstractContextManager[Callable[[int], None]]]
+"""Opened with a file's name for as long as it is read, and told the number of each line."""
+
+
+@contextmanager
+def unwatched(_name: str) -> Iterator[Callable[[int], None]]:
+    """Read a file with nobody looking."""
+    yield lambda _line: None
+
 
 def judged_lines(
-    path: str | Path, name: str, *, max_line_bytes: int, seen: SeenIds | None
+    path: str | Path,
+    name: str,
+    *,
+    max_line_bytes: int,
+    seen: SeenIds | None,
+    reading: Reading = unwatched,
 ) -> Iterator[Judged]:
-    """Yield the judgement of every line of one file, in flat memory, and show how far it is.
+    """Yield the judgement of every line of one file, in flat memory.
 
     An id that ``seen`` already has is a duplicate, except where it was made up for a line without
     one: such ids are made unique when the line is stored. Without ``seen`` every id may be used
     again. ``name`` is what messages call the file.
     """
-    with decompressed(path) as stream, reading_progress(name) as show:
+    with decompressed(path) as stream, reading(name) as show:
         for line in open_lines(stream, max_line_bytes=max_line_bytes):
             show(line.number)
             judged = parse_line(line)
