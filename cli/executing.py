@@ -62,8 +62,8 @@ def execute(session: Session, schedule: Schedule, limits: RunLimits = NO_LIMITS)
     if ran is not None:
         progress = ran.progress
         logger.info(f"executed in {duration(progress.elapsed_s)}: {progress.line(running=False)}")
-        if ran.dropped:
-            logger.info(f"time is up: {counted(len(ran.dropped))} unfinished rows were given back")
+        if dropped := ran.left.dropped:
+            logger.info(f"time is up: {counted(len(dropped))} unfinished rows were given back")
     elif len(left) and session.limit is not None and session.limit.over:
         logger.info("time was up before anything could run")
 

@@ -146,12 +146,13 @@ def _sample(
     ran = run_watched(session, schedule, "sample", bound_s=settings.sample_s)
     if ran is None:
         return {}
-    cut = f", {counted(len(ran.dropped))} cut off and given back" if ran.dropped else ""
+    dropped = ran.left.dropped
+    cut = f", {counted(len(dropped))} cut off and given back" if dropped else ""
     logger.info(
         f"sampled {counted(len(schedule), 'requests')} in {duration(ran.progress.elapsed_s)}: "
         f"{counted(ran.progress.answered + ran.progress.failed)} have results{cut}"
     )
-    return ran.dropped
+    return dropped
 
 
 def _costs(job: Job, options: EngineOptions, settings: PlanOptions) -> StepCosts | None:

@@ -171,7 +171,8 @@ def test_requests_are_values_or_lines_and_bad_ones_have_a_place(
     tmp_path: Path, tiny_tokenizer_dir: Path
 ) -> None:
     batch = Batch(tmp_path / "mixed.blend")
-    lines = [{"prompt": "one"}, '{"prompt": "two"}\n', b'{"prompt": "three"}', "not JSON", {"prompt": 4}]
+    good = [{"prompt": "one"}, '{"prompt": "two"}\n', b'{"prompt": "three"}']
+    lines = [*good, "not JSON", {"prompt": 4}]
     counts = batch.ingest(lines, model=str(tiny_tokenizer_dir), name="mine")
 
     assert counts.accepted == 3
