@@ -22,6 +22,7 @@ from blend.cli.job_model import ModelOptions
 from blend.cli.limits import NO_LIMITS, RunLimits
 from blend.cli.progress import RunProgress, Seen, Watch, unwatched
 from blend.cli.sampled_plan import PlanChoices, plan_job_on
+from blend.core.answer_files import FileFormat
 from blend.core.answers import Answer, answer_of, rejected_answer
 from blend.core.engines import StepReport
 from blend.core.errors import BlendError
@@ -173,12 +174,20 @@ class Batch:
         output: Path | str,
         errors: Path | str | None = None,
         *,
+        file_format: FileFormat | None = None,
         overwrite: bool = False,
     ) -> Exported:
-        """Write results and errors to two files, as `blend export` does, at any moment."""
+        """Write results and errors to two files, as `blend export` does, at any moment.
+
+        In *file_format*, or that of each file's suffix: JSON lines, Parquet or CSV.
+        """
         with Job.open(self.path) as job:
             return export_job(
-                job, str(output), None if errors is None else str(errors), overwrite=overwrite
+                job,
+                str(output),
+                None if errors is None else str(errors),
+                file_format=file_format,
+                overwrite=overwrite,
             )
 
     def simulate(

@@ -24,7 +24,9 @@ from blend.store.seen_ids import SeenIds
 
 InputsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="IN…", help="Request files, globs, or - for stdin; .gz and .zst too."),
+    typer.Argument(
+        metavar="IN…", help="Request files, globs, or - for stdin; .gz, .zst and .parquet too."
+    ),
 ]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Stop at the first rejected line.")]
 MaxLineBytesOption = Annotated[

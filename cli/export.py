@@ -9,6 +9,7 @@ from blend.cli.console import err, inert
 from blend.cli.exporting import Exported, errors_path
 from blend.cli.options import JobArgument
 from blend.cli.wording import counted
+from blend.core.answer_files import FileFormat
 
 OutputOption = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", help="Result file, or - for stdout.")
@@ -19,6 +20,12 @@ ErrorsOption = Annotated[
         "--errors",
         metavar="ERR",
         help="File of failed and rejected requests; OUT with .errors before its suffix if absent.",
+    ),
+]
+FormatOption = Annotated[
+    FileFormat | None,
+    typer.Option(
+        "--format", help="Form of both files; by the suffix of each, or jsonl, if absent."
     ),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
@@ -43,10 +50,12 @@ def export_command(
     job_path: JobArgument,
     output: OutputOption,
     errors: ErrorsOption = None,
+    file_format: FormatOption = None,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Write the results so far as OpenAI batch files, in input order."""
+    """Write the results so far, in input order: as OpenAI batch files, or as tables."""
     batch = Batch(job_path)
-    exported = batch.export(output, errors, overwrite=overwrite)
+    exported = batch.export(output, errors, file_format=file_format, overwrite=overwrite)
     neither = batch.counts().total - exported.results - exported.failures
-    print_exported(exported, output, errors or errors_path(output), pending=neither)
+    errors = errors or errors_path(output, file_format)
+    print_exported(exported, output, errors, pending=neither)
