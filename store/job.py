@@ -208,6 +208,10 @@ class Job:
         """Return prompt tokens, max_tokens and sequences of all rows, without reading a token."""
         return rows.sizes(self._database)
 
+    def sequences(self) -> npt.NDArray[np.int32]:
+        """Return how many sequences each row asks for."""
+        return rows.sequences(self._database)
+
     def prompts(self, of_rows: npt.NDArray[np.int64] | None = None) -> Prompts:
         """Return the tokens of all rows, or of those named; memory is that of the result."""
         return rows.prompts(self._database, of_rows)

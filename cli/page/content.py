@@ -192,7 +192,7 @@ def _buckets(timeline: TimelineBuckets | None, ends: Floats) -> Values | None:
 
 def _lengths(job: Job, plan: PlanRecord, answered: Answered) -> Values:
     """Return the shares of answers in each bin of lengths: sampled, expected, and real."""
-    sequences, expected = job.sizes().sequences, job.expected_tokens()
+    sequences, expected = job.sequences(), job.expected_tokens()
     real = answered.output_tokens / sequences[answered.rows]
     columns = {
         "sampled": plan.sample_tokens[plan.sample_finished],
