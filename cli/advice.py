@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from blend.cli.console import counted, duration, percent
+from blend.cli.wording import counted, duration, percent
 from blend.core.input.words import PromptSample
 from blend.core.planning.prompt_lint import LateSharing, LooseLimits, PromptLint, lint_prompts
 from blend.core.planning.tree import build_tree

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from blend.cli.advice import advice, lint_document, lint_sample
-from blend.cli.console import counted, err, inert, out, print_json
+from blend.cli.console import err, inert, out, print_json
 from blend.cli.inputs import expand_inputs
 from blend.cli.judging import Judged, judged_lines
 from blend.cli.options import JsonOption
 from blend.cli.rejections import RejectionTally, print_notes, shown_source
+from blend.cli.wording import counted
 from blend.core.errors import SOME_FAILED
 from blend.core.input.draft import Note, Rejection
 from blend.core.input.lines import MAX_LINE_BYTES

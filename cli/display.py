@@ -15,8 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from blend.cli.console import err, inert, on_terminal, plain
+from blend.cli.console import err, inert, on_terminal
 from blend.cli.progress import RunProgress
+from blend.cli.wording import plain
 
 ProgressStyle = Literal["auto", "plain", "live", "none"]
 

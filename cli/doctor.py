@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from blend.cli.completion import jobs
-from blend.cli.console import counted, err, inert, out, print_json
+from blend.cli.console import err, inert, out, print_json
 from blend.cli.health import Check, State, disk_check
 from blend.cli.job_health import job_checks
 from blend.cli.machine_health import SCARCE_BYTES, machine_checks
 from blend.cli.options import JsonOption
+from blend.cli.wording import counted
 from blend.core.errors import USAGE
 
 _MARKS: dict[State, str] = {

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from blend.cli.console import counted, err, warn
+from blend.cli.console import err, warn
+from blend.cli.engine_options import EngineOptions, PacingName, whole_number
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -15,8 +16,8 @@ from blend.cli.job_model import (
     shape_of,
     template_text,
 )
-from blend.cli.options import EngineOptions, PacingName, whole_number
 from blend.cli.server import open_server
+from blend.cli.wording import counted
 from blend.core.engines import Capacity, Engine
 from blend.core.engines.scratch import clear_left_behind
 from blend.core.engines.vllm_version import installed_version, is_installed, untested

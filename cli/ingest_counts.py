@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from blend.cli.console import counted, inert, out, percent
+from blend.cli.console import inert, out
 from blend.cli.rejections import RejectionTally
+from blend.cli.wording import counted, percent
 
 
 @dataclass(slots=True)

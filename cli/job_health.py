@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from blend.cli.console import counted
 from blend.cli.health import Check, disk_check, fail, ok, warn
 from blend.cli.job_disk import network_disk
 from blend.cli.job_plan import planned
 from blend.cli.machine_health import hub_cache
+from blend.cli.next_steps import next_command
 from blend.cli.running import OVERHEAD_BYTES
-from blend.cli.status import next_command, sign_of_life
+from blend.cli.status import sign_of_life
+from blend.cli.wording import counted
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.store.job import Counts, Job, Source

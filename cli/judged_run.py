@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from blend.cli.console import counted, duration, inert, percent, shortened, significant
+from blend.cli.console import inert
+from blend.cli.wording import counted, duration, percent, shortened, significant
 from blend.core.planning.judgement import Against, Judgement
 from blend.store.job import Job
 

@@ -15,10 +15,10 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from blend.cli.console import counted
 from blend.cli.health import Check, disk_check, fail, gigabytes, ok, warn
 from blend.cli.machine import listed_gpus, processor_name
 from blend.cli.profile_store import profiles_path, read_section
+from blend.cli.wording import counted
 from blend.core.engines.scratch import left_behind
 from blend.core.engines.vllm_version import installed_version, tested_range, untested
 

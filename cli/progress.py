@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from blend.cli.console import counted, percent, shortened, significant
+from blend.cli.wording import counted, percent, shortened, significant
 from blend.cli.workload import Workload
 from blend.core.causes import cause_of, message_of
 from blend.core.engines import StepReport

@@ -4,7 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from blend.cli.console import counted, err, inert, warn
+from blend.cli.console import err, inert, warn
+from blend.cli.wording import counted
 from blend.core.input.draft import Note, Reason, Rejection
 from blend.core.utf8 import as_utf8
 

@@ -6,29 +6,25 @@ from typing import Annotated
 
 import typer
 
-from blend.cli.api import PlanOptions
 from blend.cli.completion import jobs
 from blend.cli.console import err
 from blend.cli.display import ProgressStyle, display_options
 from blend.cli.engine import asked_model
-from blend.cli.execute import execute, exit_code_of
-from blend.cli.export import (
-    ErrorsOption,
-    OutputOption,
-    OverwriteOption,
-    errors_path,
-    export,
-    output_file,
-    print_exported,
-    refuse_outputs,
-)
-from blend.cli.ingest import IngestOptions, ingest
+from blend.cli.engine_options import EngineOptions
+from blend.cli.execute import exit_code_of
+from blend.cli.executing import execute
+from blend.cli.export import ErrorsOption, OutputOption, OverwriteOption, print_exported
+from blend.cli.exporting import errors_path, export, output_file, refuse_outputs
 from blend.cli.ingest_counts import print_ingested
+from blend.cli.ingesting import IngestOptions, ingest
 from blend.cli.inputs import expand_inputs
 from blend.cli.job_plan import fitting_schedule, planned
-from blend.cli.options import EngineOptions, engine_options, takes
-from blend.cli.plan import PlanChoices, plan_choices, plan_options, sample_and_plan
-from blend.cli.run_limits import RunLimits, run_limits
+from blend.cli.limits import RunLimits
+from blend.cli.options import engine_options, takes
+from blend.cli.plan import plan_choices
+from blend.cli.planning import PlanOptions
+from blend.cli.run_limits import run_limits
+from blend.cli.sampled_plan import PlanChoices, plan_options, sample_and_plan
 from blend.cli.session import opened_session
 from blend.cli.ways import ready_to_gate, with_way
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError

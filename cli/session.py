@@ -3,26 +3,29 @@
 What the warm-up of a plan and an execution have in common; they differ in when they end.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from blend.cli.console import counted, err, inert
+from blend.cli.console import err, inert
 from blend.cli.display import Display, ProgressStyle
 from blend.cli.engine import log_path, opened_engine
+from blend.cli.engine_options import EngineOptions
 from blend.cli.interrupt import Interrupt, drain_on_interrupt
 from blend.cli.job_disk import warn_of_network_disk
-from blend.cli.options import EngineOptions
+from blend.cli.limits import RunLimits
+from blend.cli.next_steps import causes, helping, next_command
 from blend.cli.profiles import keep_profile
 from blend.cli.progress import RunProgress
-from blend.cli.run_limits import RunLimits
-from blend.cli.running import POLL_S, RunContext, run_rows
-from blend.cli.status import causes, helping, next_command
+from blend.cli.running import POLL_S, Left, RunContext, never_until, run_rows
+from blend.cli.wording import counted
 from blend.cli.workload import planned_work, unplanned_work
 from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.planning.identical import no_followers
 from blend.core.running.breaker import Breaker
+from blend.core.running.carried import Carried
 from blend.core.running.seat import Seat
 from blend.core.running.time_limit import TimeLimit
 from blend.core.schedule import Schedule
@@ -52,10 +55,10 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run did; ``dropped`` maps rows that were cut off to the output tokens they had."""
+    """What a run did, and what it leaves."""
 
     progress: RunProgress
-    dropped: Mapping[int, int]
+    left: Left
 
 
 @contextmanager
@@ -86,15 +89,22 @@ def opened_session(
 
 
 def run_watched(
-    session: Session, schedule: Schedule, purpose: Purpose, *, bound_s: float | None = None
+    session: Session,
+    schedule: Schedule,
+    purpose: Purpose,
+    *,
+    bound_s: float = math.inf,
+    until: Callable[[StepReport], bool] = never_until,
+    carried: Carried | None = None,
 ) -> Ran | None:
     """Run the rows of *schedule*, which have no result, and show how far it is.
 
-    With *bound_s* the run is cut off after so many engine seconds, and at the first interrupt;
-    without, an interrupt lets what runs finish. None when nothing was begun: there are no rows, or
-    a person asked to stop before the engine ran.
+    A sample is cut off after *bound_s* engine seconds, and at the first interrupt, which lets what
+    runs finish otherwise. Once *until*, which is told every report, is true, what runs is handed
+    on. What is *carried* runs already. None when nothing was begun: there are no rows, or a person
+    asked to stop before the engine ran.
     """
-    if not len(schedule) or not await_engine(session):
+    if not len(schedule) or not (carried or await_engine(session)):
         return None
     job, options, interrupt = session.job, session.options, session.interrupt
     if purpose == "execute":
@@ -121,12 +131,14 @@ def run_watched(
         progress.update(report)
         display.show()
 
+    sampling = purpose == "sample"
     context = RunContext(
         purpose,
         options.name,
         dict(options.arguments) | {"pacing": session.engine.capacity.pacing},
-        stopping=lambda: bound_s is None and interrupt.asked,
-        cut=lambda: bound_s is not None and (interrupt.asked or progress.engine_s >= bound_s),
+        stopping=lambda: not sampling and interrupt.asked,
+        cut=lambda: sampling and (interrupt.asked or progress.engine_s >= bound_s),
+        until=until,
         on_report=show,
         say=lambda text: err.print(inert(text)),
         max_rebuilds=options.tolerance.max_rebuilds,
@@ -134,12 +146,12 @@ def run_watched(
         limit=session.limit,
     )
     with display, interrupt.told_in_place(display.in_place):
-        dropped = run_rows(job, schedule, session.seat, context)
+        left = run_rows(job, schedule, session.seat, context, carried=carried)
     if options.name == "vllm":
         keep_profile(job, options)
     if session.breaker.tripped and len(schedule.only(job.pending())):
         raise _given_up(job, session.breaker.failed)
-    return Ran(progress, dropped)
+    return Ran(progress, left)
 
 
 def _given_up(job: Job, failed: int) -> BlendError:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from blend.cli.api import compare_policies
+from blend.cli.comparing import compare_policies
 from blend.cli.completion import devices, policies
-from blend.cli.console import counted, err, inert, out, percent, print_json, significant
+from blend.cli.console import err, inert, out, print_json
 from blend.cli.job_model import shape_of
 from blend.cli.machine import CALIBRATED, device_in, is_file_of_profiles, this_hardware
 from blend.cli.options import MAX_SEED, JobArgument, JsonOption
 from blend.cli.profiles import known_profile, load_profile, measured_line, profile_key
 from blend.cli.views.outlook import policies_table, unit_of
+from blend.cli.wording import counted, percent, significant
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode

@@ -350,6 +350,10 @@ class Job:
         """Mark rows as in flight, so that a killed process still knows what it had begun."""
         results.start_rows(self._database, run, of_rows)
 
+    def carry_on(self, run: int, of_rows: Iterable[int]) -> None:
+        """Mark rows that an earlier run began as in flight in this one; no other is in flight."""
+        results.carry_on(self._database, run, of_rows)
+
     def record(self, run: int, completions: Sequence[Completion]) -> None:
         """Save results durably; of two results for a row the first stays."""
         results.record(self._database, run, completions, now=time.time())

@@ -75,6 +75,15 @@ def record(database: Database, run: int, completions: Sequence[Completion], *, n
         sql.execute("UPDATE runs SET heartbeat = ? WHERE run = ?", (now, run))
 
 
+def carry_on(database: Database, run: int, rows: Iterable[int]) -> None:
+    """Mark *rows*, which another run has begun, as in flight in *run*; no other is in flight."""
+    with database.write(durable=False) as sql:
+        sql.execute("UPDATE attempts SET running_in = NULL WHERE running_in IS NOT NULL")
+        sql.executemany(
+            "UPDATE attempts SET running_in = ?2 WHERE row = ?1", ((int(row), run) for row in rows)
+        )
+
+
 def release(database: Database, rows: Iterable[int] | None) -> int:
     """Return *rows* in flight, or all that are, to pending, and say how many there were."""
     with database.write(durable=False) as sql:

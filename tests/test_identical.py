@@ -15,15 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blend.cli.api import (
-    PlanOptions,
-    observations_of,
-    plan_job,
-    sample_schedule,
-)
-from blend.cli.api import find_followers as find_job_followers
 from blend.cli.app import main
-from blend.cli.export import export
+from blend.cli.exporting import export
+from blend.cli.observing import find_followers as find_job_followers
+from blend.cli.observing import observations_of
+from blend.cli.planning import PlanOptions, plan_job, sample_schedule
 from blend.cli.running import RunContext, run_rows
 from blend.core.engines.sim import SimEngine
 from blend.core.input.identity import request_digest

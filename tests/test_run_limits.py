@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blend.cli.app import main
-from blend.cli.execute import execute
+from blend.cli.engine_options import EngineOptions
+from blend.cli.executing import execute
 from blend.cli.job_plan import fitting_schedule
-from blend.cli.options import EngineOptions
-from blend.cli.run_limits import RunLimits, seconds_of, seconds_until
+from blend.cli.limits import RunLimits
+from blend.cli.run_limits import seconds_of, seconds_until
 from blend.cli.session import opened_session
 from blend.core.engines import StepReport
 from blend.core.errors import BlendError

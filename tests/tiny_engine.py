@@ -78,8 +78,11 @@ def living(group: int) -> set[int]:
 
 def engine_core(group: int) -> int:
     """The process of the group that vLLM calls EngineCore; wait until there is one."""
-    found = wait_until(lambda: [pid for pid in living(group) if "EngineCor" in _name(pid)], timeout_s=120)
-    return int(found[0])
+
+    def cores() -> list[int]:
+        return [pid for pid in living(group) if "EngineCor" in _name(pid)]
+
+    return int(wait_until(cores, timeout_s=120)[0])
 
 
 def _name(pid: int) -> str:

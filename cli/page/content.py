@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from blend.cli.console import plain
 from blend.cli.job_run import foreseen, judgement, measured, plan_advice
 from blend.cli.judged_run import judgement_lines
 from blend.cli.status import rows_line, state, tokens_line
+from blend.cli.wording import plain
 from blend.core.planning.bins import LENGTH_STARTS, length_counts, schedule_bins
 from blend.core.planning.judgement import Judgement
 from blend.core.planning.outline import top_subtrees

@@ -4,20 +4,11 @@ from typing import Any
 
 import orjson
 
-from blend.cli.console import (
-    abbreviated,
-    counted,
-    inert,
-    out,
-    percent,
-    print_csv,
-    shortened,
-    significant,
-    table,
-)
+from blend.cli.console import inert, out, print_csv, table
 from blend.cli.job_plan import plan_of
 from blend.cli.job_run import judgement
 from blend.cli.views.strip import density_style
+from blend.cli.wording import abbreviated, counted, percent, shortened, significant
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.store.job import Job, PlanRecord

@@ -1,55 +1,37 @@
-"""What the commands do, without a terminal: sample, plan and simulate an open job.
+"""Plan an open job: choose its sample, make the plan of what was observed, simulate it, save it.
 
 Running its rows is in `running`; the warm-up of a plan is a run of the sampled rows that ends after
 a bound.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
 
-from blend.cli.job_model import require_rows
 from blend.cli.job_plan import digests_of
+from blend.cli.plan_clock import PlanClock, part_of_run_s
 from blend.core.engines import Capacity
-from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
 from blend.core.planning.foresight import foreseen_timeline
 from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.identical import Followers
-from blend.core.planning.lengths import Observations, choose_sample, estimate
-from blend.core.planning.optimum import bound_s, work_of
+from blend.core.planning.lengths import Observations, choose_sample
 from blend.core.planning.plan import BY_CLASS, Plan, plan_on
 from blend.core.planning.profile import with_costs
 from blend.core.planning.prompt_lint import lint_prompts
-from blend.core.planning.tree import Tree, build_tree
+from blend.core.planning.tree import Tree
 from blend.core.planning.ways import ANY, Reach, paced_ways, told_of
 from blend.core.prompts import Prompts
-from blend.core.schedule import POLICIES, Policy, PolicyChoice, Schedule
+from blend.core.schedule import PolicyChoice, Schedule
 from blend.store.job import Job, PlanRecord
 
-if TYPE_CHECKING:
-    from blend.core.planning.outlook import Outlook
-
-SIMULATE_S = 120.0
-"""The time after which a comparison draws no more, and a plan simulates nothing more."""
-
-PLAN_SHARE = 0.05
-"""The part of the predicted run that planning may take."""
-
-CHOOSE_S, COMPILE_S = 5.0, 60.0
-"""What ``auto`` may always take to choose; what may go by where no kernel is compiled yet."""
+CHOOSE_S = 5.0
+"""What ``auto`` may always take to choose."""
 
 DRAWS = 5
-
-
-def _ignore_run(_runs: int) -> None:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +68,6 @@ class PlanOptions:
         return engine if self.costs is None else with_costs(engine, self.costs)
 
 
-def find_followers(job: Job, *, fan_out: bool) -> Followers:
-    """Return the rows that a plan leaves out, because they get the answer of another one."""
-    return job.identical_rows() if fan_out else job.settled_followers()
-
-
 def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> Schedule:
     """Return the rows to run ahead of planning, in depth-first order."""
     by_class = options.policy in (*BY_CLASS, "auto")
@@ -113,82 +90,6 @@ def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions
     )
 
 
-def observations_of(job: Job, prompts: Prompts, dropped: Mapping[int, int]) -> Observations:
-    """Return what the job's results, and the rows dropped after some tokens, tell of lengths."""
-    tokens = np.full(len(job), np.nan)
-    rows, output_tokens = job.output_tokens()
-    tokens[rows] = output_tokens
-    finished = ~np.isnan(tokens)
-    for row, age in dropped.items():
-        tokens[row] = age
-    return Observations(tokens[prompts.job_rows] / prompts.sequences, finished[prompts.job_rows])
-
-
-def known_lengths(job: Job, prompts: Prompts) -> Observations:
-    """Return what the results tell of lengths, and the ages at which the plan's sample was cut."""
-    seen, plan = observations_of(job, prompts, {}), job.plan()
-    if plan is not None:
-        ages = np.full(len(job), np.nan)
-        cut = ~plan.sample_finished
-        ages[plan.sample_rows[cut]] = plan.sample_tokens[cut]
-        ages = ages[prompts.job_rows]
-        new = np.isnan(seen.tokens) & ~np.isnan(ages)
-        seen.tokens[new] = ages[new]
-    return seen
-
-
-def compare_policies(
-    job: Job,
-    engine: EngineModel,
-    *,
-    policies: Sequence[Policy] = POLICIES,
-    draws: int = 5,
-    seed: int = 0,
-    on_run: Callable[[int], None] = _ignore_run,
-) -> "Outlook":
-    """Simulate the whole job from its start under each policy; nothing in the job changes.
-
-    After two minutes no further draw is made. ``on_run`` is told before each simulated run how many
-    a draw has. Raises BlendError for a job without rows, and where
-    the engine's cache cannot hold a prompt.
-    """
-    from blend.core.planning.compare import compare  # numba is slow to import
-
-    require_rows(job)
-    plan = job.plan()
-    followers = find_followers(job, fan_out=plan is None or plan.settings.get("fan_out", True))
-    prompts = job.prompts(followers.others(len(job)))
-    _require_room(prompts, engine)
-    observed = known_lengths(job, prompts)
-    each, row = prompts.by_sequence()
-    started_s = time.monotonic()
-    return compare(
-        each,
-        build_tree(each),
-        engine,
-        policies=policies,
-        observations=Observations(observed.tokens[row], observed.finished[row]),
-        draws=draws,
-        seed=seed,
-        wanted=lambda: time.monotonic() - started_s < SIMULATE_S,
-        on_run=on_run,
-    )
-
-
-def _require_room(prompts: Prompts, engine: EngineModel) -> None:
-    held, hardware, model = engine.capacity.kv_tokens, engine.hardware, engine.model
-    longest = int(prompts.lengths.max())
-    # A block is not shared by what a prompt and its answer end with.
-    if held >= longest + engine.capacity.block_tokens:
-        return
-    raise BlendError(
-        f"{hardware.name} cannot run {model.name}: the KV cache beside its weights "
-        f"({model.weight_bytes / 1e9:,.1f} GB) holds {held:,} tokens, "
-        f"the longest prompt has {longest:,}",
-        hint="more devices with `--tensor-parallel-size`, or another with `--hardware`",
-    )
-
-
 def plan_job(
     job: Job,
     prompts: Prompts,
@@ -207,7 +108,10 @@ def plan_job(
     ``followers``.
     """
     engine = options.engine(capacity)
-    clock = _PlanClock(_plan_s(prompts, tree, options, observations, engine), spent_s=spent_s)
+    limit_s = options.plan_s
+    if limit_s is None:
+        limit_s = part_of_run_s(prompts, tree, observations, engine)
+    clock = PlanClock(limit_s, spent_s=spent_s)
     if options.policy == "auto":
         plan = _guarded_plan(prompts, tree, options, observations, engine, clock)
     else:
@@ -233,7 +137,7 @@ def plan_job(
         plan.schedule.only(unanswered),
         plan.lengths,
         plan.settings.way.engine(engine),
-        kernels=lambda: plan.outlook is not None or (clock.left() and _compiled_in(clock)),
+        kernels=lambda: plan.outlook is not None or (clock.left() and clock.compiles()),
         seed=options.seed,
     )
     lint = lint_prompts(
@@ -284,7 +188,7 @@ def _guarded_plan(
     options: PlanOptions,
     observations: Observations,
     engine: EngineModel,
-    clock: "_PlanClock",
+    clock: PlanClock,
 ) -> Plan:
     from blend.core.planning.guard import guarded_plan, warm_up  # numba is slow to import
 
@@ -309,13 +213,13 @@ def _with_outlook(
     tree: Tree,
     observations: Observations,
     engine: EngineModel,
-    clock: "_PlanClock",
+    clock: PlanClock,
 ) -> Plan:
     """Return the plan with what simulated runs of it come to, where there is time for them."""
     answered = observations.finished & ~np.isnan(observations.tokens)
     if clock.limit_s < CHOOSE_S or not clock.left() or answered.all():
         return plan
-    if not _compiled_in(clock):
+    if not clock.compiles():
         return plan
     from blend.core.planning.guard import outlook_of
 
@@ -329,57 +233,6 @@ def _with_outlook(
         wanted=clock.left,
     )
     return replace(plan, outlook=outlook)
-
-
-def _compiled_in(clock: "_PlanClock") -> bool:
-    """Tell whether the kernels are compiled already, or the time allows for it."""
-    from blend.core.kernels.compiled import kept  # numba is slow to import
-
-    return clock.limit_s >= COMPILE_S or kept("loop.run_in_order")
-
-
-def _plan_s(
-    prompts: Prompts,
-    tree: Tree,
-    options: PlanOptions,
-    observations: Observations,
-    engine: EngineModel,
-) -> float:
-    """Return the seconds that planning may take: as asked, or a small part of the fastest run."""
-    if options.plan_s is not None:
-        return options.plan_s
-    work = work_of(
-        tree,
-        np.rint(estimate(tree, prompts, observations).expected).astype(np.int64),
-        hardware=engine.hardware,
-        model=engine.model,
-        sequences=prompts.sequences.astype(np.int64),
-        rows=~(observations.finished & ~np.isnan(observations.tokens)),
-    )
-    return min(PLAN_SHARE * bound_s(work, engine), SIMULATE_S)
-
-
-class _PlanClock:
-    """Says whether another simulated run, as long as the last, still ends in time."""
-
-    def __init__(self, limit_s: float, *, spent_s: float):
-        self.limit_s = limit_s
-        self._started_s = time.monotonic() - spent_s
-        self._asked_s: float | None = None
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Let no time go by inside."""
-        began_s = time.monotonic()
-        yield
-        self._started_s += time.monotonic() - began_s
-
-    def left(self) -> bool:
-        """Tell whether there is time for another run."""
-        now_s = time.monotonic()
-        last_s = 0.0 if self._asked_s is None else now_s - self._asked_s
-        self._asked_s = now_s
-        return now_s + last_s - self._started_s < self.limit_s
 
 
 def _simulated(plan: Plan) -> dict[str, object] | None:
