@@ -40,6 +40,20 @@ class TimelineBuckets:
         moments = np.concatenate([[0.0], self.seconds])[first]
         return float(np.interp(answered, count, moments))
 
+    def work_s(self, at_s: float) -> float:
+        """Return the seconds of computing and reading up to a time."""
+        return float(np.interp(at_s, *self._work))
+
+    def seconds_of(self, work_s: float) -> float:
+        """Return the time at which so many seconds of computing and reading were done."""
+        moments, done = self._work
+        return float(np.interp(work_s, done, moments))
+
+    @property
+    def _work(self) -> tuple[Floats, Floats]:
+        done = np.cumsum(self.compute_s + self.memory_s)
+        return np.concatenate([[0.0], self.seconds]), np.concatenate([[0.0], done])
+
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
