@@ -34,7 +34,10 @@ def foreseen(plan: PlanRecord | None) -> TimelineBuckets | None:
 def plan_advice(plan: PlanRecord) -> list[str]:
     """Return what a plan found in the prompts, a paragraph each; none where it is too old."""
     found = plan.predictions.get("lint")
-    return advice(lint_from(found), token_s=planned_engine(plan).token_s) if found else []
+    if not found:
+        return []
+    engine, run_s = planned_engine(plan), plan.predictions["sequential_s"]
+    return advice(lint_from(found), token_s=engine.token_s, run_s=run_s)
 
 
 def executions(job: Job, plan: PlanRecord) -> list[Run]:
