@@ -100,7 +100,7 @@ def sample_and_plan(
         spent_s=spent_s,
         followers=followers,
     )
-    _print_plan(plan)
+    _print_plan(plan, simulated=options.name == "sim")
     for paragraph in plan_advice(plan_of(job)):
         err.print(f"prompts: {paragraph}")
     if len(followers):
@@ -139,7 +139,7 @@ def _costs(job: Job, options: EngineOptions, settings: PlanOptions) -> StepCosts
     return found.costs
 
 
-def _print_plan(plan: Plan) -> None:
+def _print_plan(plan: Plan, *, simulated: bool) -> None:
     expected = plan.prediction
     err.print(
         f"planned {counted(expected.rows, 'requests')} ({plan.schedule.policy}): "
@@ -155,8 +155,9 @@ def _print_plan(plan: Plan) -> None:
     _print_candidates(plan)
     if plan.settings.way != AS_IT_COMES:
         err.print(f"to execute: {way_in_words(plan.settings.way)}")
+    device = f"{'a simulated ' if simulated else ''}{plan.settings.hardware.name}"
     err.print(
-        f"expected on {plan.settings.hardware.name}: {duration(expected.overlapped_s)} if compute "
+        f"expected on {device}: {duration(expected.overlapped_s)} if compute "
         f"and memory overlap, {duration(expected.sequential_s)} if they do not"
     )
 
