@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from blend.cli.completion import jobs
-from blend.cli.console import err
+from blend.cli.console import err, inert
 from blend.cli.display import ProgressStyle, display_options, shown
 from blend.cli.engine import asked_model
 from blend.cli.engine_options import EngineOptions
@@ -31,6 +31,7 @@ from blend.cli.sampled_plan import PlanChoices, plan_options, sample_and_plan
 from blend.cli.session import opened_session
 from blend.cli.warm_up import warm_up_and_plan
 from blend.cli.ways import ready_to_gate, with_way
+from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
 from blend.core.utf8 import as_utf8
 from blend.store.job import Job
@@ -105,6 +106,12 @@ def _plan_and_execute(
     return exit_code_of(job)
 
 
+def _print_next(path: Path, *, missed: bool) -> None:
+    if missed:
+        err.print(f"why: `{inert(command_line('blend', 'status', path))}`")
+    err.print(f"next: `{inert(command_line('blend', 'report', path))}`")
+
+
 @takes(choices=plan_choices, limits=run_limits, options=engine_options, progress=display_options)
 def run_command(
     *,
@@ -132,6 +139,8 @@ def run_command(
         code = _plan_and_execute(job, options, settings, limits, progress)
         if code == RESUMABLE:
             raise typer.Exit(code)
-        print_exported(export(job, *outputs), *outputs, pending=0)
+        exported = export(job, *outputs)
+        print_exported(exported, *outputs, pending=0)
+        _print_next(path, missed=bool(exported.failures + exported.rejections))
         rejected = counts.rejected or counts.rejected_before
         raise typer.Exit(code or (SOME_FAILED if rejected else 0))
