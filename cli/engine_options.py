@@ -8,6 +8,7 @@ from blend.core.errors import BlendError
 
 EngineName = Literal["vllm", "openai", "sim"]
 PacingName = Literal["step-budget", "gate", "none"]
+Argument = str | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,63 @@ class EngineOptions:
     """
 
     name: EngineName
-    arguments: Mapping[str, str | None]
-    seed: int
+    arguments: Mapping[str, str | None] = field(default_factory=dict)
+    seed: int = 0
     pacing: PacingName | None = None
     api_key: str | None = field(default=None, repr=False)
     tolerance: Tolerance = TOLERANCE
     replicas: int = 1
     ray_address: str | None = None
+
+
+def engine_options(
+    name: EngineName = "vllm",
+    arguments: Mapping[str, Argument] | None = None,
+    *,
+    seed: int = 0,
+    pacing: PacingName | None = None,
+    api_key: str | None = None,
+    tolerance: Tolerance = TOLERANCE,
+    replicas: int = 1,
+    ray_address: str | None = None,
+) -> EngineOptions:
+    """Return the choice of an engine; *arguments* are those of `vllm serve`, without their dashes.
+
+    True is a bare flag, None and False leave an argument out; an underscore may stand for a dash.
+    So many ``replicas`` need Ray, whose cluster is at ``ray_address`` or one of our own.
+    Raises BlendError for what a server is told, where the engine is none.
+    """
+    given = {
+        key.replace("_", "-"): None if value is True else str(value)
+        for key, value in (arguments or {}).items()
+        if value is not None and value is not False
+    }
+    for server in ("base-url", "concurrency"):
+        if server in given and name != "openai":
+            raise BlendError(f"`--{server}` is for a server", hint="add `--engine openai`")
+    _refuse_replicas_elsewhere(name, replicas, ray_address, given)
+    key = given.pop("api-key", None) or api_key
+    key = key and key.strip()
+    return EngineOptions(name, given, seed, pacing, key, tolerance, replicas, ray_address)
+
+
+def _refuse_replicas_elsewhere(
+    name: EngineName, replicas: int, ray_address: str | None, arguments: Mapping[str, str | None]
+) -> None:
+    if ray_address is not None and replicas == 1:
+        raise BlendError(
+            "`--ray-address` is for several replicas", hint="add `--data-parallel-size N`"
+        )
+    if replicas > 1 and name == "openai":
+        raise BlendError(
+            "`--data-parallel-size` is for engines of our own",
+            hint="a server has its own replicas; leave the option out",
+        )
+    if "data-parallel-size" in arguments:
+        raise BlendError(
+            "vLLM's own data parallelism would take rows out of the plan's order",
+            hint="use `--data-parallel-size N` without `--engine-arg`",
+        )
 
 
 def whole_number(arguments: Mapping[str, str | None], name: str, default: int) -> int:

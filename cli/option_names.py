@@ -23,7 +23,7 @@ _NAMES = {
     ),
     "plan": f"{_PLAN} {_ENGINE} {_DISPLAY}",
     "execute": f"resume {_LIMITS} {_ENGINE} {_DISPLAY}",
-    "export": "output errors overwrite",
+    "export": "output errors format overwrite",
     "retry": "failed truncated reason max-tokens dry-run json",
     "simulate": (
         "hardware tensor-parallel-size pipeline-parallel-size data-parallel-size policy mode draws "

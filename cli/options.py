@@ -2,14 +2,22 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from blend.cli.completion import jobs
-from blend.cli.engine_options import TOLERANCE, EngineName, EngineOptions, PacingName, Tolerance
+from blend.cli.engine_options import (
+    TOLERANCE,
+    Argument,
+    EngineName,
+    EngineOptions,
+    PacingName,
+    Tolerance,
+)
+from blend.cli.engine_options import engine_options as chosen_engine
 from blend.core.errors import BlendError
 
 Command = Callable[..., None]
@@ -209,11 +217,9 @@ def engine_options(
             "`--stall-timeout` is for an engine of our own",
             hint="a server's is `--engine-arg request-timeout=SECONDS`",
         )
-    server = {"base-url": base_url, "concurrency": concurrency}
-    for name, value in server.items():
-        if value is not None and engine != "openai":
-            raise BlendError(f"`--{name}` is for a server", hint="add `--engine openai`")
-    named = server | {
+    given: dict[str, Argument] = {
+        "base-url": base_url,
+        "concurrency": concurrency,
         "served-model-name": served_model_name,
         "max-model-len": max_model_len,
         "tensor-parallel-size": tensor_parallel_size,
@@ -224,50 +230,25 @@ def engine_options(
         "max-num-batched-tokens": max_num_batched_tokens,
         "dtype": dtype,
     }
-    given: dict[str, str | None] = {
-        name: str(value) for name, value in named.items() if value is not None
-    }
-    given |= dict(_argument(text) for text in engine_arg or [])
-    key = given.pop("api-key", None) or api_key
-    tolerance = Tolerance(max_rebuilds, give_up_after, stall_timeout or TOLERANCE.stall_s)
-    _refuse_replicas_elsewhere(engine, data_parallel_size, ray_address, given)
-    return EngineOptions(
+    given |= dict(map(_argument, engine_arg or []))
+    return chosen_engine(
         engine,
         given,
-        seed,
-        pacing,
-        key and key.strip(),
-        tolerance,
-        data_parallel_size,
-        ray_address,
+        seed=seed,
+        pacing=pacing,
+        api_key=api_key,
+        tolerance=Tolerance(max_rebuilds, give_up_after, stall_timeout or TOLERANCE.stall_s),
+        replicas=data_parallel_size,
+        ray_address=ray_address,
     )
 
 
-def _refuse_replicas_elsewhere(
-    engine: EngineName, replicas: int, ray_address: str | None, arguments: Mapping[str, str | None]
-) -> None:
-    if ray_address is not None and replicas == 1:
-        raise BlendError(
-            "`--ray-address` is for several replicas", hint="add `--data-parallel-size N`"
-        )
-    if replicas > 1 and engine == "openai":
-        raise BlendError(
-            "`--data-parallel-size` is for engines of our own",
-            hint="a server has its own replicas; leave the option out",
-        )
-    if "data-parallel-size" in arguments:
-        raise BlendError(
-            "vLLM's own data parallelism would take rows out of the plan's order",
-            hint="use `--data-parallel-size N` without `--engine-arg`",
-        )
-
-
-def _argument(text: str) -> tuple[str, str | None]:
+def _argument(text: str) -> tuple[str, str | bool]:
     name, equals, value = text.partition("=")
     name = name.lstrip("-").replace("_", "-")
     if not name:
         raise BlendError(f"`--engine-arg` has no name: {text}", hint="write it as name=value")
-    return name, value if equals else None
+    return name, value if equals else True
 
 
 def takes(**groups: Callable[..., object]) -> Callable[[Command], Command]:

@@ -1,16 +1,16 @@
 """Several replicas of a job's engine, each an actor of Ray: who starts them, and on what?"""
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from blend.cli.console import err, inert
 from blend.cli.engine_options import EngineOptions
 from blend.cli.job_model import shape_of
 from blend.cli.machine import gpu_name
 from blend.cli.profiles import devices_of
-from blend.cli.wording import counted
+from blend.cli.wording import counted, plain
 from blend.core.engines import Engine
 from blend.core.engines.replicas import ReplicaSet
 from blend.core.engines.vllm import kept_compiled
@@ -18,6 +18,8 @@ from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.running.replica_scan import open_replica_scanner
 from blend.core.running.seat import OpenScanner, Seat
 from blend.store.job import Job
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -34,7 +36,7 @@ def seated_replicas(
     gpus = 0 if on_cpu or options.name == "sim" else devices_of(options)
     cores = _cores(count) if options.name == "vllm" and not gpus else [[]] * count
     where = f"the cluster at {options.ray_address}" if options.ray_address else "this machine"
-    err.print(f"starting {counted(count, 'replicas')} on Ray: {inert(where)}")
+    logger.info(f"starting {counted(count, 'replicas')} on Ray: {plain(where)}")
     with opened_cluster(
         options.ray_address, replicas=count, cores=max(len(cores[0]), 1), gpus=gpus
     ) as cluster:
@@ -44,7 +46,7 @@ def seated_replicas(
                 lambda number: cluster.start(start(number), _environment(cores[number])),
                 count,
                 wait=cluster.wait,
-                say=lambda text: err.print(inert(text)),
+                say=lambda text: logger.info(plain(text)),
             )
 
         shape = shape_of(job, options.arguments, on_cpu=on.name == "cpu")

@@ -2,27 +2,24 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from blend.cli.comparing import compare_policies
+from blend.cli.api import Batch
+from blend.cli.comparing import SimulatedDevice
 from blend.cli.completion import devices, policies
 from blend.cli.console import err, inert, out, print_json
-from blend.cli.job_model import shape_of
-from blend.cli.machine import CALIBRATED, device_in, is_file_of_profiles, this_hardware
+from blend.cli.machine import CALIBRATED
 from blend.cli.options import MAX_SEED, JobArgument, JsonOption
-from blend.cli.profiles import known_profile, load_profile, measured_line, profile_key
 from blend.cli.views.outlook import policies_table, unit_of
 from blend.cli.wording import counted, percent, significant
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
-from blend.core.planning.engine_model import EngineModel, engine_model
-from blend.core.planning.hardware import ModelShape, tensor_parallel
-from blend.core.planning.profile import Profile, with_costs
+from blend.core.planning.engine_model import EngineModel
 from blend.core.schedule import POLICIES, Policy
 from blend.store.job import Counts, Job
 
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from blend.core.planning.outlook import Outlook
 
 TELL_S = 30.0
-MEASURED = "measured"
 
 
 def simulate_command(
@@ -136,41 +132,30 @@ def simulate_command(
     as_json: JsonOption = False,
 ) -> None:
     """Predict how long the job would take on a device under each policy; runs nothing."""
-    policies = _policies(policy)
-    device = this_hardware(None if hardware == MEASURED else hardware)
-    together = tensor_parallel_size * pipeline_parallel_size
+    device = SimulatedDevice(
+        hardware,
+        devices=tensor_parallel_size * pipeline_parallel_size,
+        mode=mode,
+        step_overhead_s=None if step_overhead_ms is None else step_overhead_ms / 1000.0,
+        memory_fraction=gpu_memory_utilization,
+        max_sequences=max_num_seqs,
+        step_tokens=max_num_batched_tokens,
+        dtype=dtype,
+        kv_cache_dtype=kv_cache_dtype,
+        replicas=data_parallel_size,
+    )
+    found = Batch(job_path).simulate(
+        device,
+        policies=_policies(policy),
+        draws=draws,
+        seed=seed,
+        on_run=_Watch(draws).tell,
+    )
     with Job.open(job_path) as job:
-        shape = shape_of(
-            job, {"dtype": dtype, "kv-cache-dtype": kv_cache_dtype}, on_cpu=device.name == "cpu"
-        )
-        engine = engine_model(
-            tensor_parallel(device, together),
-            shape,
-            mode=mode,
-            max_sequences=max_num_seqs,
-            step_tokens=max_num_batched_tokens,
-            context_tokens=int(job.meta("context_tokens") or 0),
-            overhead_s=None if step_overhead_ms is None else step_overhead_ms / 1000.0,
-            memory_fraction=gpu_memory_utilization,
-        )
-        if profile := _profile(hardware, shape, together):
-            err.print(measured_line(profile))
-            engine = with_costs(engine, profile.costs)
-        counts = job.counts()
-        planned = job.plan()
-        found = compare_policies(
-            job,
-            engine,
-            policies=policies,
-            draws=draws,
-            seed=seed,
-            replicas=data_parallel_size,
-            on_run=_Watch(draws).tell,
-        )
-        alone = _alone(job, found, engine, seed=seed) if data_parallel_size > 1 else None
-    several = scaling(found, alone, data_parallel_size) if alone else None
+        counts, planned = job.counts(), job.plan()
+    several = _scaling(job_path, device, found, seed=seed) if data_parallel_size > 1 else None
     if as_json:
-        json = document(found, counts, devices=together, seed=seed)
+        json = document(found, counts, devices=device.devices, seed=seed)
         print_json(json | {"replicas": several})
     else:
         draw(found, counts)
@@ -183,18 +168,17 @@ def simulate_command(
             )
 
 
-def _alone(job: Job, found: "Outlook", engine: EngineModel, *, seed: int) -> "Outlook":
-    """Return what the best policy comes to on one engine, on the same draws."""
-    best = found.candidates[0].policy
-    return compare_policies(job, engine, policies=(best,), draws=found.draws, seed=seed)
-
-
-def scaling(found: "Outlook", alone: "Outlook", replicas: int) -> dict[str, object]:
+def _scaling(
+    job_path: Path, device: SimulatedDevice, found: "Outlook", *, seed: int
+) -> dict[str, Any]:
     """Return how the best way on several replicas compares with the same way on one."""
     best = found.candidates[0]
+    alone = Batch(job_path).simulate(
+        replace(device, replicas=1), policies=(best.policy,), draws=found.draws, seed=seed
+    )
     one = next(one for one in alone.candidates if one.name == best.name)
     return {
-        "count": replicas,
+        "count": device.replicas,
         "one_s": one.seconds,
         "speedup": one.seconds / best.seconds,
         "sharing_lost": 1.0 - best.sharing / one.sharing if one.sharing else 0.0,
@@ -206,28 +190,6 @@ def _in_words(several: Mapping[str, Any]) -> str:
         f"{counted(several['count'], 'replicas')}: {several['speedup']:.2f} times as fast as one, "
         f"{percent(max(several['sharing_lost'], 0.0))} of the sharing lost"
     )
-
-
-def _profile(hardware: str | None, shape: ModelShape, devices: int) -> Profile | None:
-    """Return what the steps of a model cost where it was measured on the device that is meant."""
-    key = profile_key(shape, devices=devices)
-    if hardware is None:
-        return known_profile(key)
-    if hardware == CALIBRATED:
-        return load_profile(key, "calibrated")
-    if hardware != MEASURED:
-        if not is_file_of_profiles(hardware):
-            return None
-        path = Path(hardware)
-        key = profile_key(shape, devices=devices, device=device_in(path))
-        return load_profile(key, "calibrated", path=path)
-    found = load_profile(key)
-    if found is None:
-        raise BlendError(
-            f"no run of {shape.name} was measured on this machine",
-            hint="`blend execute` measures as it runs; or name a device with `--hardware`",
-        )
-    return found
 
 
 class _Watch:
