@@ -36,6 +36,8 @@ _QUIET = {
     # A job that fills the memory is for the system to judge, not for Ray.
     "RAY_memory_monitor_refresh_ms": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray gives way to all other work by default; an engine is the work.
+    "RAY_worker_niceness": "0",
 }
 
 
@@ -242,7 +244,6 @@ def _small(scratch: Path, *, cores: int) -> dict[str, Any]:
         "include_dashboard": False,
         "object_store_memory": OBJECT_STORE_BYTES,
         "_temp_dir": str(scratch),
-        "_node_ip_address": "127.0.0.1",
     }
 
 
