@@ -116,7 +116,15 @@ class Display:
         bar = min(WIDEST_BAR, max(width - 52, 8))
         head.add_row(
             f"[bold]{progress.label}[/]",
-            ProgressBar(total=1.0, completed=progress.share, width=bar),
+            # Colours of the terminal's own palette: they can be seen on light and on dark.
+            ProgressBar(
+                total=1.0,
+                completed=progress.share,
+                width=bar,
+                style="bright_black",
+                complete_style="cyan",
+                finished_style="green",
+            ),
             f"{100 * progress.share:5.1f} %",
             progress.done(),
         )

@@ -33,7 +33,7 @@ def job_checks(path: Path) -> Iterator[Check]:
     """Yield what there is to say of a job; only why not, where it cannot be opened."""
     try:
         with Job.open(path) as job:
-            yield ok("job", f"{path}: opens, in the present format")
+            yield _opened(job)
             yield _damage(job)
             counts = job.counts()
             yield _holder(job, counts)
@@ -46,6 +46,17 @@ def job_checks(path: Path) -> Iterator[Check]:
                 yield warn("file system", f"{kind}: its locks may not hold", "use a local disk")
     except BlendError as error:
         yield fail("job", error.message, error.hint or "restore it from a copy")
+
+
+def _opened(job: Job) -> Check:
+    if job.frozen:
+        copy = command_line("cp", job.path, "FOLDER")
+        return warn(
+            "job",
+            f"{job.path}: opens to be read; may not be written here",
+            f"`{copy}`, to run what is left of it elsewhere",
+        )
+    return ok("job", f"{job.path}: opens, in the present format")
 
 
 def _damage(job: Job) -> Check:

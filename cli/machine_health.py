@@ -128,7 +128,11 @@ def hub_cache() -> Path:
 
 def _model_cache() -> Iterator[Check]:
     cache = hub_cache()
-    there = sorted(cache.glob("models--*")) if cache.is_dir() else []
+    try:
+        there = sorted(cache.glob("models--*")) if cache.is_dir() else []
+    except PermissionError:
+        yield warn("model cache", f"{cache}: may not be read", "set HF_HOME to a folder of yours")
+        return
     yield ok("model cache", f"{counted(len(there), 'models')} in {cache}")
     yield disk_check("disk, model cache", cache, needed_bytes=0, scarce_bytes=SCARCE_BYTES)
 

@@ -11,7 +11,7 @@ from blend.core.utf8 import as_utf8
 
 logger = logging.getLogger(__name__)
 
-_SHOWN_OF_A_REASON = 20
+_KEPT_OF_A_REASON, _PRINTED_OF_A_REASON = 20, 5
 
 _NOTE_WORDS: dict[Note, str] = {
     "custom_id generated": "had no custom_id and got `line-<n>`",
@@ -34,7 +34,7 @@ def place(source: str, rejection: Rejection) -> str:
 class RejectionTally:
     """Rejections counted by reason, with the first few of each kept whole."""
 
-    shown_of_a_reason: int = _SHOWN_OF_A_REASON
+    kept_of_a_reason: int = _KEPT_OF_A_REASON
     counts: Counter[Reason] = field(default_factory=Counter)
     examples: dict[Reason, list[tuple[str, Rejection]]] = field(default_factory=dict)
 
@@ -45,16 +45,17 @@ class RejectionTally:
         """Count one rejection of a line of ``source``."""
         self.counts[rejection.reason] += 1
         kept = self.examples.setdefault(rejection.reason, [])
-        if len(kept) < self.shown_of_a_reason:
+        if len(kept) < self.kept_of_a_reason:
             kept.append((source, rejection))
 
     def tell(self) -> None:
         """Tell of the rejections, by reason, the most frequent first."""
         for reason, count in self.counts.most_common():
-            for source, rejection in self.examples[reason]:
+            printed = self.examples[reason][:_PRINTED_OF_A_REASON]
+            for source, rejection in printed:
                 where, why = place(source, rejection), rejection.message
                 logger.info(plain(f"{where}: {reason}: {why}"))
-            more = count - len(self.examples[reason])
+            more = count - len(printed)
             if more:
                 logger.info(f"… and {counted(more)} more: {reason}")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from blend.cli.completion import jobs
-from blend.cli.console import err
+from blend.cli.console import err, inert
 from blend.cli.display import ProgressStyle, display_options, shown
 from blend.cli.engine import asked_model
 from blend.cli.engine_options import EngineOptions
@@ -26,6 +26,7 @@ from blend.cli.reading import reading_progress
 from blend.cli.run_limits import run_limits
 from blend.cli.sampled_plan import PlanChoices
 from blend.cli.whole_run import run_job
+from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
 from blend.core.utf8 import as_utf8
 from blend.store.job import Job
@@ -69,6 +70,12 @@ def check_outputs(
     refuse_outputs(outputs, inputs, job_path=job_path, overwrite=overwrite or ours)
 
 
+def _print_next(path: Path, *, missed: bool) -> None:
+    if missed:
+        err.print(f"why: `{inert(command_line('blend', 'status', path))}`")
+    err.print(f"next: `{inert(command_line('blend', 'report', path))}`")
+
+
 @takes(choices=plan_choices, limits=run_limits, options=engine_options, progress=display_options)
 def run_command(
     *,
@@ -103,6 +110,8 @@ def run_command(
         code = exit_code_of(job)
         if code == RESUMABLE:
             raise typer.Exit(code)
-        print_exported(export(job, *outputs), *outputs, pending=0)
+        exported = export(job, *outputs)
+        print_exported(exported, *outputs, pending=0)
+        _print_next(path, missed=bool(exported.failures + exported.rejections))
         rejected = counts.rejected or counts.rejected_before
         raise typer.Exit(code or (SOME_FAILED if rejected else 0))

@@ -122,7 +122,7 @@ def sample_and_plan(
         capacity=capacity,
         spent_s=inputs.spent_s,
     )
-    return save_and_say(job, made, inputs.followers)
+    return save_and_say(job, made, inputs.followers, simulated=options.name == "sim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +156,10 @@ def as_measured(
     return replace(settings, reach=reach, costs=_costs(job, options, settings))
 
 
-def save_and_say(job: Job, made: MadePlan, followers: Followers) -> Plan:
-    """Make a plan the job's, and say what to expect of it."""
+def save_and_say(job: Job, made: MadePlan, followers: Followers, *, simulated: bool) -> Plan:
+    """Make a plan the job's, and say what to expect of it, on a device that may be *simulated*."""
     plan = made.save(job, followers)
-    _tell_plan(plan)
+    _tell_plan(plan, simulated=simulated)
     for paragraph in plan_advice(plan_of(job)):
         logger.info(f"prompts: {paragraph}")
     if len(followers):
@@ -198,7 +198,7 @@ def _costs(job: Job, options: EngineOptions, settings: PlanOptions) -> StepCosts
     return found.costs
 
 
-def _tell_plan(plan: Plan) -> None:
+def _tell_plan(plan: Plan, *, simulated: bool) -> None:
     expected = plan.prediction
     logger.info(
         f"planned {counted(expected.rows, 'requests')} ({plan.schedule.policy}): "
@@ -214,8 +214,9 @@ def _tell_plan(plan: Plan) -> None:
     _tell_candidates(plan)
     if plan.settings.way != AS_IT_COMES:
         logger.info(f"to execute: {way_in_words(plan.settings.way)}")
+    device = f"{'a simulated ' if simulated else ''}{plan.settings.hardware.name}"
     logger.info(
-        f"expected on {plan.settings.hardware.name}: {duration(expected.overlapped_s)} if compute "
+        f"expected on {device}: {duration(expected.overlapped_s)} if compute "
         f"and memory overlap, {duration(expected.sequential_s)} if they do not"
     )
 

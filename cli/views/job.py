@@ -122,5 +122,5 @@ def _draw_simulated(found: Mapping[str, Any]) -> None:
 def _draw_runs(job: Job) -> None:
     for run in job.runs():
         lasted = duration((run.finished or run.heartbeat) - run.started)
-        line = f"{counted(run.results)} results on {inert(run.engine)} in {lasted}"
+        line = f"{counted(run.results, 'results')} on {inert(run.engine)} in {lasted}"
         _lines(run.purpose, [f"{line}: {run.outcome or 'unfinished'}"])

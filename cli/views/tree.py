@@ -15,6 +15,7 @@ from blend.store.job import Job, PlanRecord
 
 DRAWN_SHARE = 0.02
 TEXT_WIDTH = 200
+EXAMPLE_WIDTH, WIDEST_EXAMPLE = 14, 60
 
 Node = dict[str, Any]
 
@@ -88,6 +89,8 @@ def draw(job: Job, *, node: int = 0, depth: int | None = None) -> None:
     if node:
         _draw_beginning(job, plan.outline[node])
     root = plan.outline[0]["density"]
+    # The other columns take what is left of 80.
+    width = min(max(EXAMPLE_WIDTH + out.width - 80, EXAMPLE_WIDTH), WIDEST_EXAMPLE)
     out.print(
         table(
             (
@@ -102,7 +105,7 @@ def draw(job: Job, *, node: int = 0, depth: int | None = None) -> None:
                 "real",
                 "like",
             ),
-            ((*_cells(one, found[0]["level"], root),) for one in drawn),
+            (_cells(one, found[0]["level"], root, width) for one in drawn),
             numbers=set(range(1, 9)),
             gap=1,
         )
@@ -144,7 +147,7 @@ def _share(node: Node, job: Node) -> float:
     return float((node["comp_s"] + node["mem_s"]) / (job["comp_s"] + job["mem_s"] or 1.0))
 
 
-def _cells(node: Node, top: int, root: float) -> tuple[str, ...]:
+def _cells(node: Node, top: int, root: float, width: int) -> tuple[str, ...]:
     sampled, real = node["sampled_tokens"], node["answered_tokens"]
     style = density_style(node["density"], root)
     return (
@@ -157,7 +160,7 @@ def _cells(node: Node, top: int, root: float) -> tuple[str, ...]:
         counted(node["expected_tokens"]),
         "-" if sampled is None else counted(sampled),
         "-" if real is None else counted(real),
-        inert(shortened(node["example"], 14)),
+        inert(shortened(node["example"], width)),
     )
 
 
