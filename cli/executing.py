@@ -7,17 +7,26 @@ from blend.cli.ways import paced_as_asked
 from blend.cli.wording import counted, duration
 from blend.cli.workload import costs_in_plan
 from blend.core.planning.choice import first_rows, most_in_time
+from blend.core.running.carried import Carried
 from blend.core.schedule import Schedule
 
 
-def execute(session: Session, schedule: Schedule, limits: RunLimits = NO_LIMITS) -> None:
-    """Run the rows of *schedule* that have no result, within *limits*, and say how it went."""
+def execute(
+    session: Session,
+    schedule: Schedule,
+    limits: RunLimits = NO_LIMITS,
+    carried: Carried | None = None,
+) -> None:
+    """Run the rows of *schedule* that have no result, within *limits*, and say how it went.
+
+    Those that are *carried* run already.
+    """
     left = schedule.only(session.job.pending())
     if limits.most_rows and len(left) and await_engine(session):
         left = _cheapest_first(session, left)
     if limits.rows is not None:
         left = first_rows(left, limits.rows)
-    ran = run_watched(session, paced_as_asked(left, session.options), "execute")
+    ran = run_watched(session, paced_as_asked(left, session.options), "execute", carried=carried)
     if ran is not None:
         progress = ran.progress
         err.print(f"executed in {duration(progress.elapsed_s)}: {progress.line(running=False)}")

@@ -49,7 +49,8 @@ def plan_choices(
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="Cut the sample off after this many seconds.",
+            help="Make the plan when the sample has run so long; `blend run` lets it go on, "
+            "`blend plan` cuts it off.",
             rich_help_panel=_PLAN,
         ),
     ] = 30.0,

@@ -1,13 +1,15 @@
 """Plan an open job: choose its sample, make the plan of what was observed, simulate it, save it.
 
 Running its rows is in `running`; the warm-up of a plan is a run of the sampled rows that ends after
-a bound.
+a bound, or goes on beside the plan that is made of it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from blend.cli.job_plan import digests_of
@@ -32,6 +34,9 @@ CHOOSE_S = 5.0
 """What ``auto`` may always take to choose."""
 
 DRAWS = 5
+
+BESIDE_SHARE = 0.1
+"""Of the tokens to compute, what may run beside a sample: the rest is left for the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,25 @@ class PlanOptions:
 
 def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> Schedule:
     """Return the rows to run ahead of planning, in depth-first order."""
+    return _ahead_of_plan(job, prompts, tree, options, beside_share=0.0)[1]
+
+
+def warm_up_schedule(
+    job: Job, prompts: Prompts, tree: Tree, options: PlanOptions
+) -> tuple[npt.NDArray[np.int64], Schedule]:
+    """Return the sampled rows, and a schedule of them and of others behind them.
+
+    Those are compute-bound by all that is known, what any plan begins with. The order of either is
+    depth-first.
+    """
+    return _ahead_of_plan(job, prompts, tree, options, beside_share=BESIDE_SHARE)
+
+
+def _ahead_of_plan(
+    job: Job, prompts: Prompts, tree: Tree, options: PlanOptions, *, beside_share: float
+) -> tuple[npt.NDArray[np.int64], Schedule]:
     by_class = options.policy in (*BY_CLASS, "auto")
-    rows = choose_sample(
+    sample = choose_sample(
         tree,
         prompts,
         probability=options.sample_rate,
@@ -79,33 +101,73 @@ def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions
         every_cohort=by_class,
         seed=options.seed,
     )
-    chosen = np.zeros(len(prompts), np.bool_)
-    chosen[rows] = True
-    open_rows = job.pending()
     schedule = plan_on(
         options.engine(), prompts, policy="dfs", observations=None, tree=tree, seed=options.seed
     ).schedule
-    return schedule.only(chosen & open_rows[prompts.job_rows]).renumbered(
-        prompts.job_rows, total=len(open_rows)
-    )
+    sampled = np.zeros(len(prompts), np.bool_)
+    sampled[sample] = True
+    beside = _compute_bound(schedule, ~sampled, share=beside_share)
+    open_rows, rows = job.pending(), prompts.job_rows
+    pending = open_rows[rows]
+    ahead = schedule.only((sampled | beside) & pending).beginning_with(sampled)
+    return rows[sampled & pending], ahead.renumbered(rows, total=len(open_rows))
 
 
-def plan_job(
-    job: Job,
+def _compute_bound(
+    schedule: Schedule, among: npt.NDArray[np.bool_], *, share: float
+) -> npt.NDArray[np.bool_]:
+    """Return which rows *among* these, (n,) by row, are the first that are denser than the whole.
+
+    They have no more than *share* of the tokens to compute.
+    """
+    dense = among[schedule.order] & (schedule.density > schedule.root_density)
+    until = np.cumsum(np.where(dense, schedule.uncached_tokens, 0))
+    chosen = np.zeros(len(among), np.bool_)
+    chosen[schedule.order] = dense & (until <= share * schedule.uncached_tokens.sum())
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a plan keeps of its job: what it was made of, and how large it was."""
+
+    rows: int
+    digests: Mapping[str, object]
+    context_tokens: int | None
+
+    @classmethod
+    def of(cls, job: Job) -> "Planned":
+        """Return what a plan of *job* keeps."""
+        return cls(len(job), digests_of(job), job.meta("context_tokens"))
+
+
+@dataclass(frozen=True, slots=True)
+class MadePlan:
+    """A plan by the rows of its job, and what the job keeps of it."""
+
+    plan: Plan
+    record: PlanRecord
+
+    def save(self, job: Job, followers: Followers | None) -> Plan:
+        """Make it the plan of *job*."""
+        job.save_plan(self.record, self.plan.schedule, followers)
+        return self.plan
+
+
+def make_plan(
     prompts: Prompts,
     tree: Tree,
     options: PlanOptions,
     observations: Observations,
+    planned: Planned,
     *,
     capacity: Capacity | None = None,
     spent_s: float = 0.0,
-    followers: Followers | None = None,
-) -> Plan:
-    """Make the plan of a whole job from what was observed, and save it.
+) -> MadePlan:
+    """Make the plan of a whole job from what was observed, without touching the job.
 
     ``capacity`` is that of the engine that will run it, where it is known; ``spent_s`` seconds of
-    planning have gone by before. ``prompts`` are those of the rows that are no
-    ``followers``.
+    planning have gone by before.
     """
     engine = options.engine(capacity)
     limit_s = options.plan_s
@@ -126,7 +188,7 @@ def plan_job(
         plan = _paced(plan, engine, options.reach)
         plan = _with_outlook(plan, prompts, tree, observations, engine, clock)
     sampled = np.flatnonzero(~np.isnan(observations.tokens))
-    rows, total = prompts.job_rows, len(job)
+    rows, total = prompts.job_rows, planned.rows
     length_source, subtree = np.zeros(total, np.int8), np.zeros(total, np.int32)
     length_source[rows], subtree[rows] = plan.lengths.source, plan.subtree
     settings = {"split": _plain(plan.split), "fan_out": options.fan_out}
@@ -143,14 +205,14 @@ def plan_job(
     lint = lint_prompts(
         prompts,
         tree,
-        context_tokens=job.meta("context_tokens"),
+        context_tokens=planned.context_tokens,
         observations=observations,
         seed=options.seed,
     )
     record = PlanRecord(
         policy=plan.schedule.policy,
         settings=_plain(plan.settings) | settings,
-        digests=digests_of(job),
+        digests=dict(planned.digests),
         predictions=_plain(plan.prediction)
         | {
             "simulated": _simulated(plan),
@@ -166,9 +228,7 @@ def plan_job(
         length_source=length_source,
         subtree=subtree,
     )
-    schedule = plan.schedule.renumbered(rows, total=total)
-    job.save_plan(record, schedule, followers)
-    return replace(plan, schedule=schedule)
+    return MadePlan(replace(plan, schedule=plan.schedule.renumbered(rows, total=total)), record)
 
 
 def _paced(plan: Plan, engine: EngineModel, reach: Reach) -> Plan:

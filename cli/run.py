@@ -19,13 +19,14 @@ from blend.cli.ingest_counts import print_ingested
 from blend.cli.ingesting import IngestOptions, ingest
 from blend.cli.inputs import expand_inputs
 from blend.cli.job_plan import fitting_schedule, planned
-from blend.cli.limits import RunLimits
+from blend.cli.limits import NO_LIMITS, RunLimits
 from blend.cli.options import engine_options, takes
 from blend.cli.plan import plan_choices
 from blend.cli.planning import PlanOptions
 from blend.cli.run_limits import run_limits
 from blend.cli.sampled_plan import PlanChoices, plan_options, sample_and_plan
 from blend.cli.session import opened_session
+from blend.cli.warm_up import warm_up_and_plan
 from blend.cli.ways import ready_to_gate, with_way
 from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
@@ -91,10 +92,14 @@ def _plan_and_execute(
             )
         )
         with opened_session(job, start, limits, progress) as session:
+            carried = None
             if not as_planned:
-                sample_and_plan(job, session, settings)
-            if not session.interrupt.asked:
-                execute(session, fitting_schedule(job), limits)
+                if settings.sample_rate and limits == NO_LIMITS:
+                    carried = warm_up_and_plan(session, settings)
+                else:
+                    sample_and_plan(job, session, settings)
+            if planned(job) and (carried or not session.interrupt.asked):
+                execute(session, fitting_schedule(job), limits, carried)
     return exit_code_of(job)
 
 

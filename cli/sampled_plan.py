@@ -14,12 +14,14 @@ from blend.cli.job_plan import plan_of
 from blend.cli.job_run import plan_advice
 from blend.cli.machine import CALIBRATED, this_hardware
 from blend.cli.observing import find_followers, observations_of
-from blend.cli.planning import PlanOptions, plan_job, sample_schedule
+from blend.cli.planning import MadePlan, Planned, PlanOptions, make_plan, sample_schedule
 from blend.cli.profiles import best_profile, measured_line
 from blend.cli.session import Session, run_watched
 from blend.cli.ways import assumed_capacity, reach_of, way_in_words
 from blend.cli.wording import counted, duration, percent, significant
+from blend.core.engines import Capacity
 from blend.core.planning.engine_model import StepCosts
+from blend.core.planning.identical import Followers
 from blend.core.planning.lengths import KNOWN
 from blend.core.planning.plan import Plan
 from blend.core.planning.tree import Tree, build_tree
@@ -74,33 +76,63 @@ def sample_and_plan(
     Without a *session* there is no sample, and *options* say which engine is planned for: vLLM
     where there are none either.
     """
+    inputs = plan_inputs(job, settings)
+    dropped = _sample(session, inputs, settings) if session and settings.sample_rate else {}
+    if session and session.interrupt.asked:
+        return None
+    capacity = session.engine.capacity if session else None
+    options = session.options if session else options or EngineOptions("vllm", {}, settings.seed)
+    settings = as_measured(job, settings, options, capacity)
+    if capacity is None and options.name == "vllm" and settings.measured:
+        context = int(job.meta("context_tokens") or 0)
+        capacity = assumed_capacity(settings.engine(), options, context=context)
+    made = make_plan(
+        inputs.prompts,
+        inputs.tree,
+        settings,
+        observations_of(job, inputs.prompts, dropped),
+        Planned.of(job),
+        capacity=capacity,
+        spent_s=inputs.spent_s,
+    )
+    return save_and_say(job, made, inputs.followers, engine=options.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """What a job's plan is made of beside what is observed; it took ``spent_s`` seconds to read.
+
+    ``prompts`` and ``tree`` are of the rows that are no ``followers``.
+    """
+
+    followers: Followers
+    prompts: Prompts
+    tree: Tree
+    spent_s: float
+
+
+def plan_inputs(job: Job, settings: PlanOptions) -> PlanInputs:
+    """Read what the plan of a job is made of; BlendError for a job without rows."""
     require_rows(job)
     started_s = time.monotonic()
     followers = find_followers(job, fan_out=settings.fan_out)
     prompts = job.prompts(followers.others(len(job)))
     tree = build_tree(prompts)
-    spent_s = time.monotonic() - started_s
-    dropped = _sample(session, prompts, tree, settings) if session and settings.sample_rate else {}
-    if session and session.interrupt.asked:
-        return None
-    capacity = session.engine.capacity if session else None
-    options = session.options if session else options or EngineOptions("vllm", {}, settings.seed)
+    return PlanInputs(followers, prompts, tree, time.monotonic() - started_s)
+
+
+def as_measured(
+    job: Job, settings: PlanOptions, options: EngineOptions, capacity: Capacity | None
+) -> PlanOptions:
+    """Return the settings with what is known of the engine and its steps by now, and say that."""
     reach = reach_of(options, capacity, started=settings.reach.started)
-    settings = replace(settings, reach=reach, costs=_costs(job, options, settings))
-    if capacity is None and options.name == "vllm" and settings.measured:
-        context = int(job.meta("context_tokens") or 0)
-        capacity = assumed_capacity(settings.engine(), options, context=context)
-    plan = plan_job(
-        job,
-        prompts,
-        tree,
-        settings,
-        observations_of(job, prompts, dropped),
-        capacity=capacity,
-        spent_s=spent_s,
-        followers=followers,
-    )
-    _print_plan(plan, simulated=options.name == "sim")
+    return replace(settings, reach=reach, costs=_costs(job, options, settings))
+
+
+def save_and_say(job: Job, made: MadePlan, followers: Followers, *, engine: str) -> Plan:
+    """Make a plan the job's, and say what to expect of it."""
+    plan = made.save(job, followers)
+    _print_plan(plan, simulated=engine == "sim")
     for paragraph in plan_advice(plan_of(job)):
         err.print(f"prompts: {paragraph}")
     if len(followers):
@@ -111,11 +143,9 @@ def sample_and_plan(
     return plan
 
 
-def _sample(
-    session: Session, prompts: Prompts, tree: Tree, settings: PlanOptions
-) -> Mapping[int, int]:
+def _sample(session: Session, inputs: PlanInputs, settings: PlanOptions) -> Mapping[int, int]:
     """Run the sample; return the output tokens that each row had which was cut off."""
-    schedule = sample_schedule(session.job, prompts, tree, settings)
+    schedule = sample_schedule(session.job, inputs.prompts, inputs.tree, settings)
     ran = run_watched(session, schedule, "sample", bound_s=settings.sample_s)
     if ran is None:
         return {}
