@@ -1,6 +1,7 @@
 """What goes to the terminal: data to stdout, everything else to stderr, user text inert."""
 
 import csv
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,12 +58,39 @@ def warn(message: str) -> None:
         err.print(f"[bold yellow]warning:[/] {inert(message)}")
 
 
+class _Teller(logging.Handler):
+    """Prints what the stages of a job tell."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            warn(record.getMessage())
+        else:
+            err.print(_lines(record.getMessage()))
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Print to stderr what is logged by the stages of a job, which print nothing themselves."""
+    teller, stages = _Teller(), logging.getLogger("blend.cli")
+    level = stages.level
+    stages.addHandler(teller)
+    stages.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        stages.removeHandler(teller)
+        stages.setLevel(level)
+
+
+def _lines(message: str) -> str:
+    """Return a message inert: one of ours may have lines, user text in it never had a break."""
+    return "\n".join(map(inert, message.split("\n")))
+
+
 def print_error(message: str, hint: str | None) -> None:
     """Say what went wrong on stderr, and what helps."""
-    # A message of ours may have lines; a line break inside user text was never in it.
-    text = "\n".join(inert(line) for line in message.split("\n"))
     with _heard():
-        err.print(f"[bold red]error:[/] {text}")
+        err.print(f"[bold red]error:[/] {_lines(message)}")
         if hint:
             err.print(f"[bold]hint:[/] {inert(hint)}")
 

@@ -3,7 +3,8 @@
 Nothing is drawn but when the engine reports, so that no second thread reads what changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Annotated, Literal, Self
@@ -16,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from blend.cli.console import err, inert, on_terminal
-from blend.cli.progress import RunProgress
+from blend.cli.interrupt import Interrupt
+from blend.cli.progress import RunProgress, Seen, Watch
 from blend.cli.wording import plain
 
 ProgressStyle = Literal["auto", "plain", "live", "none"]
@@ -137,3 +139,15 @@ class Display:
             head,
             *(Text(plain(f"  {line}"), no_wrap=True, overflow="ellipsis") for line in lines),
         )
+
+
+def shown(style: ProgressStyle) -> Watch:
+    """Return what shows a run on stderr while it lasts."""
+
+    @contextmanager
+    def watch(progress: RunProgress, interrupt: Interrupt) -> Iterator[Seen]:
+        display = Display(progress, style, stopping=lambda: interrupt.asked)
+        with display, interrupt.told_in_place(display.in_place):
+            yield lambda _report: display.show()
+
+    return watch

@@ -8,6 +8,7 @@ from blend.core.errors import BlendError
 
 EngineName = Literal["vllm", "openai", "sim"]
 PacingName = Literal["step-budget", "gate", "none"]
+Argument = str | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,37 @@ class EngineOptions:
     """
 
     name: EngineName
-    arguments: Mapping[str, str | None]
-    seed: int
+    arguments: Mapping[str, str | None] = field(default_factory=dict)
+    seed: int = 0
     pacing: PacingName | None = None
     api_key: str | None = field(default=None, repr=False)
     tolerance: Tolerance = TOLERANCE
+
+
+def engine_options(
+    name: EngineName = "vllm",
+    arguments: Mapping[str, Argument] | None = None,
+    *,
+    seed: int = 0,
+    pacing: PacingName | None = None,
+    api_key: str | None = None,
+    tolerance: Tolerance = TOLERANCE,
+) -> EngineOptions:
+    """Return the choice of an engine; *arguments* are those of `vllm serve`, without their dashes.
+
+    True is a bare flag, None and False leave an argument out; an underscore may stand for a dash.
+    Raises BlendError for what a server is told, where the engine is none.
+    """
+    given = {
+        key.replace("_", "-"): None if value is True else str(value)
+        for key, value in (arguments or {}).items()
+        if value is not None and value is not False
+    }
+    for server in ("base-url", "concurrency"):
+        if server in given and name != "openai":
+            raise BlendError(f"`--{server}` is for a server", hint="add `--engine openai`")
+    key = given.pop("api-key", None) or api_key
+    return EngineOptions(name, given, seed, pacing, key and key.strip(), tolerance)
 
 
 def whole_number(arguments: Mapping[str, str | None], name: str, default: int) -> int:

@@ -4,20 +4,18 @@ from typing import Annotated
 
 import typer
 
+from blend.cli.api import Batch
 from blend.cli.console import err, inert
-from blend.cli.display import ProgressStyle, display_options
+from blend.cli.display import ProgressStyle, display_options, shown
 from blend.cli.engine_options import EngineOptions
-from blend.cli.executing import execute
-from blend.cli.job_plan import fitting_schedule
+from blend.cli.interrupt import drain_on_interrupt
 from blend.cli.limits import RunLimits
 from blend.cli.next_steps import causes, next_command
 from blend.cli.options import JobArgument, engine_options, takes
 from blend.cli.run_limits import run_limits
-from blend.cli.session import opened_session
 from blend.cli.status import copied_line
-from blend.cli.ways import way_in_words, way_of, with_way
 from blend.cli.wording import counted, percent
-from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
+from blend.core.errors import RESUMABLE, SOME_FAILED
 from blend.store.job import Job
 
 ResumeOption = Annotated[
@@ -57,18 +55,8 @@ def execute_command(
     resume: ResumeOption = False,
 ) -> None:
     """Run every request that has no result yet, in the order of the plan."""
-    with Job.open(job_path) as job, job.lock("execute"):
-        schedule = fitting_schedule(job)
-        job.hand_on_results()
-        if job.pending().any():
-            if job.executed() and not resume:
-                raise BlendError(
-                    "the job was executed before and is not finished",
-                    hint=f"`{next_command(job, job.counts())}` goes on with it",
-                )
-            start = with_way(options, job.plan())
-            with opened_session(job, start, limits, progress) as session:
-                if way := way_of(job.plan()):
-                    err.print(f"as planned: {way_in_words(way)}")
-                execute(session, schedule, limits)
+    Batch(job_path).execute(
+        options, limits, resume=resume, watch=shown(progress), interrupt=drain_on_interrupt()
+    )
+    with Job.open(job_path) as job:
         raise typer.Exit(exit_code_of(job))

@@ -1,17 +1,15 @@
 """`blend export`: results and errors as OpenAI batch files, in input order, at any moment."""
 
-from contextlib import suppress
 from typing import Annotated
 
 import typer
 
+from blend.cli.api import Batch
 from blend.cli.console import err, inert
-from blend.cli.exporting import Exported, errors_path, export, refuse_outputs
+from blend.cli.exporting import Exported, errors_path
 from blend.cli.options import JobArgument
 from blend.cli.wording import counted
-from blend.core.errors import BlendError
-from blend.core.utf8 import as_utf8
-from blend.store.job import Job
+from blend.core.answer_files import FileFormat
 
 OutputOption = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", help="Result file, or - for stdout.")
@@ -22,6 +20,12 @@ ErrorsOption = Annotated[
         "--errors",
         metavar="ERR",
         help="File of failed and rejected requests; OUT with .errors before its suffix if absent.",
+    ),
+]
+FormatOption = Annotated[
+    FileFormat | None,
+    typer.Option(
+        "--format", help="Form of both files; by the suffix of each, or jsonl, if absent."
     ),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
@@ -46,18 +50,12 @@ def export_command(
     job_path: JobArgument,
     output: OutputOption,
     errors: ErrorsOption = None,
+    file_format: FormatOption = None,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Write the results so far as OpenAI batch files, in input order."""
-    errors = errors or errors_path(output)
-    with Job.open(job_path) as job:
-        inputs = [source.path for source in job.sources()]
-        refuse_outputs((output, errors), inputs, job_path=job_path, overwrite=overwrite)
-        exported = export(job, output, errors)
-        counts = job.counts()
-        if output != "-" and not counts.unfinished:
-            # A job that cannot be written, on a full or read-only disk, is exported all the same.
-            with suppress(BlendError):
-                job.set_meta(outputs=[as_utf8(output), as_utf8(errors)])
-        neither = counts.total - exported.results - exported.failures
-        print_exported(exported, output, errors, pending=neither)
+    """Write the results so far, in input order: as OpenAI batch files, or as tables."""
+    batch = Batch(job_path)
+    exported = batch.export(output, errors, file_format=file_format, overwrite=overwrite)
+    neither = batch.counts().total - exported.results - exported.failures
+    errors = errors or errors_path(output, file_format)
+    print_exported(exported, output, errors, pending=neither)

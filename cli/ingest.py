@@ -1,7 +1,10 @@
 """`blend ingest`: validate request files, render and tokenise them, and keep them in a job."""
 
+from functools import partial
+
 import typer
 
+from blend.cli.api import Batch
 from blend.cli.check import InputsArgument, MaxLineBytesOption, StrictOption
 from blend.cli.console import err, inert, print_json
 from blend.cli.display import ProgressStyle, display_options
@@ -15,12 +18,13 @@ from blend.cli.ingest_options import (
     StrictModelOption,
     TrustRemoteCodeOption,
 )
-from blend.cli.ingesting import IngestOptions, ingest
+from blend.cli.ingesting import IngestOptions
 from blend.cli.job_model import (
     ModelOptions,
     template_text,
 )
 from blend.cli.options import JsonOption, MaxModelLen, takes
+from blend.cli.reading import reading_progress
 from blend.core.command_line import command_line
 from blend.core.errors import SOME_FAILED
 from blend.core.input.lines import MAX_LINE_BYTES
@@ -56,9 +60,9 @@ def ingest_command(
         strict=strict,
         strict_model=strict_model,
         max_line_bytes=max_line_bytes,
-        progress=progress,
+        reading=partial(reading_progress, style=progress),
     )
-    counts = ingest(job, inputs, options)
+    counts = Batch(job).ingest_files(inputs, options)
     print_json(document(counts)) if json else print_ingested(counts)
     if counts.job_rows:
         err.print(f"next: `{inert(command_line('blend', 'plan', job))}`")

@@ -1,14 +1,13 @@
 """Request files become rows of a job: looked at without a model, tokenised, taken in once."""
 
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
-from blend.cli.console import err, inert, warn
-from blend.cli.display import ProgressStyle
-from blend.cli.ingest_counts import IngestCounts
-from blend.cli.input_files import STDIN, InputFile, input_files
+from blend.cli.input_files import InputFile, input_files
 from blend.cli.inputs import expand_inputs
 from blend.cli.intake import IntakeRules, OnDuplicate, Taken, take_file
 from blend.cli.job_disk import warn_of_network_disk
@@ -19,15 +18,17 @@ from blend.cli.job_model import (
     refuse_other_model,
     settled_model,
 )
-from blend.cli.reading import reading_progress
-from blend.cli.rejections import RejectionTally, print_notes
+from blend.cli.judging import Reading, unwatched
+from blend.cli.rejections import RejectionTally, tell_notes
 from blend.cli.sharing import opened_sketch, save_sketch
 from blend.cli.survey import Survey, SurveyRules, survey
-from blend.cli.wording import counted
+from blend.cli.wording import counted, plain
 from blend.core.errors import SOME_FAILED, USAGE, BlendError
 from blend.core.input.lines import MAX_LINE_BYTES
 from blend.core.rendering.tokenizer import Tokenizer
 from blend.store.job import Job, Source
+
+logger = logging.getLogger(__name__)
 
 # What a killed ingest did not save of the sketch is read back from the job.
 SKETCH_EVERY_BATCHES = 64
@@ -42,17 +43,49 @@ class IngestOptions:
     strict: bool = False
     strict_model: bool = False
     max_line_bytes: int = MAX_LINE_BYTES
-    progress: ProgressStyle = "auto"
+    reading: Reading = unwatched
+
+    def of_model(self, model: str) -> Self:
+        """Return the same for *model*."""
+        return replace(self, model=replace(self.model, model=model))
+
+
+@dataclass(slots=True)
+class IngestCounts:
+    """What an ingest did, and what the job holds now.
+
+    ``rejected`` counts the lines it rejected, ``rejected_before`` tells that an earlier ingest of
+    the same files had rejected some; ``finished`` names files that were in the job already.
+    ``shared_tokens`` of the job's prompt tokens stand in a prefix that an earlier prompt has too.
+    """
+
+    accepted: int = 0
+    renamed: int = 0
+    tokens: int = 0
+    rejected: RejectionTally = field(default_factory=RejectionTally)
+    rejected_before: bool = False
+    finished: list[str] = field(default_factory=list)
+    job_rows: int = 0
+    job_tokens: int = 0
+    shared_tokens: int = 0
 
 
 def ingest(job_path: Path, inputs: Sequence[str], options: IngestOptions) -> IngestCounts:
-    """Bring every request of the inputs into the job, once; go on where a killed ingest stopped.
+    """Bring every request of the files that *inputs* name into the job, as `ingest_files` does."""
+    with input_files(expand_inputs(inputs)) as files:
+        return ingest_files(job_path, files, options)
 
-    Lines that cannot be used are listed on stderr before a model is loaded, and a model that cannot
+
+def ingest_files(
+    job_path: Path, files: Sequence[InputFile], options: IngestOptions
+) -> IngestCounts:
+    """Bring every request of the files into the job, once; go on where a killed ingest stopped.
+
+    Lines that cannot be used are told of before a model is loaded, and a model that cannot
     be loaded is said before anything is written. Raises BlendError.
     """
     counts = IngestCounts()
-    with input_files(expand_inputs(inputs)) as files, ExitStack() as stack:
+    with ExitStack() as stack:
         job = _opened(job_path, stack) if job_path.exists() else None
         model = settled_model(job, options.model)
         fresh = [file for file in _different(files) if not _finished(job, file, counts)]
@@ -81,7 +114,7 @@ def _different(files: Sequence[InputFile]) -> list[InputFile]:
     for file in files:
         same = first.setdefault(file.digest, file)
         if same is not file:
-            err.print(f"left out {inert(file.name)}: the same content as {inert(same.name)}")
+            logger.info(f"left out {plain(file.name)}: the same content as {plain(same.name)}")
     return list(first.values())
 
 
@@ -89,12 +122,12 @@ def _finished(job: Job | None, file: InputFile, counts: IngestCounts) -> bool:
     """Return whether the job has the whole file; say so, or that the file is not what it was."""
     sources = job.sources() if job is not None else []
     if any(source.complete and source.digest == file.digest for source in sources):
-        err.print(f"already ingested: {inert(file.name)}")
+        logger.info(f"already ingested: {plain(file.name)}")
         counts.finished.append(file.name)
         return True
-    same_name = [source for source in sources if source.path == file.name != STDIN]
-    if same_name and all(source.digest != file.digest for source in same_name):
-        warn(
+    same_name = [source for source in sources if source.path == file.name]
+    if same_name and not file.copied and all(source.digest != file.digest for source in same_name):
+        logger.warning(
             f"{file.name} has changed since it was ingested; the job keeps what it has, and the "
             "file is added as a new one"
         )
@@ -109,10 +142,10 @@ def _look(files: Sequence[InputFile], options: IngestOptions, model: ModelOption
         strict=options.strict,
         only_model=model.model if options.strict_model else None,
     )
-    found = survey(files, rules)
-    found.rejected.print()
-    print_notes(found.notes)
-    _print_models(found, model)
+    found = survey(files, rules, options.reading)
+    found.rejected.tell()
+    tell_notes(found.notes)
+    _tell_models(found, model)
     if not found.accepted:
         names = ", ".join(file.name for file in files)
         rejected = len(found.rejected)
@@ -127,11 +160,11 @@ def _look(files: Sequence[InputFile], options: IngestOptions, model: ModelOption
         )
 
 
-def _print_models(found: Survey, model: ModelOptions) -> None:
+def _tell_models(found: Survey, model: ModelOptions) -> None:
     others = {name: count for name, count in found.models.items() if name != model.model}
     if others:
         named = ", ".join(list(others)[:3]) + ", …" * (len(others) > 3)
-        warn(
+        logger.warning(
             f"{counted(sum(others.values()), 'requests')} name another model ({named}) and run on "
             f"{model.model or ''}"
         )
@@ -155,7 +188,7 @@ def _take(
     late = RejectionTally()
     for file in files:
         source = _source(job, file)
-        with reading_progress(file.name, options.progress) as show:
+        with options.reading(file.name) as show:
             batches = take_file(job, file, source, tokenizer=tokenizer, rules=rules)
             for number, taken in enumerate(batches, 1):
                 sketch = sketch.seen(taken.prompts)
@@ -164,7 +197,7 @@ def _take(
                 if number % SKETCH_EVERY_BATCHES == 0:
                     save_sketch(job, sketch)
     save_sketch(job, sketch)
-    late.print()
+    late.tell()
 
 
 def _source(job: Job, file: InputFile) -> Source:
@@ -172,7 +205,7 @@ def _source(job: Job, file: InputFile) -> Source:
     begun = (s.path for s in job.sources() if s.digest == file.digest)
     source = job.open_source(next(begun, file.name), size=file.size, digest=file.digest)
     if source.line:
-        err.print(f"going on with {inert(file.name)} after line {counted(source.line)}")
+        logger.info(f"going on with {plain(file.name)} after line {counted(source.line)}")
     return source
 
 

@@ -9,7 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from blend.cli.completion import jobs
-from blend.cli.engine_options import TOLERANCE, EngineName, EngineOptions, PacingName, Tolerance
+from blend.cli.engine_options import (
+    TOLERANCE,
+    Argument,
+    EngineName,
+    EngineOptions,
+    PacingName,
+    Tolerance,
+)
+from blend.cli.engine_options import engine_options as chosen_engine
 from blend.core.errors import BlendError
 
 Command = Callable[..., None]
@@ -178,11 +186,9 @@ def engine_options(
             "`--stall-timeout` is for an engine of our own",
             hint="a server's is `--engine-arg request-timeout=SECONDS`",
         )
-    server = {"base-url": base_url, "concurrency": concurrency}
-    for name, value in server.items():
-        if value is not None and engine != "openai":
-            raise BlendError(f"`--{name}` is for a server", hint="add `--engine openai`")
-    named = server | {
+    given: dict[str, Argument] = {
+        "base-url": base_url,
+        "concurrency": concurrency,
         "served-model-name": served_model_name,
         "max-model-len": max_model_len,
         "tensor-parallel-size": tensor_parallel_size,
@@ -192,21 +198,23 @@ def engine_options(
         "max-num-batched-tokens": max_num_batched_tokens,
         "dtype": dtype,
     }
-    given: dict[str, str | None] = {
-        name: str(value) for name, value in named.items() if value is not None
-    }
-    given |= dict(_argument(text) for text in engine_arg or [])
-    key = given.pop("api-key", None) or api_key
-    tolerance = Tolerance(max_rebuilds, give_up_after, stall_timeout or TOLERANCE.stall_s)
-    return EngineOptions(engine, given, seed, pacing, key and key.strip(), tolerance)
+    given |= dict(map(_argument, engine_arg or []))
+    return chosen_engine(
+        engine,
+        given,
+        seed=seed,
+        pacing=pacing,
+        api_key=api_key,
+        tolerance=Tolerance(max_rebuilds, give_up_after, stall_timeout or TOLERANCE.stall_s),
+    )
 
 
-def _argument(text: str) -> tuple[str, str | None]:
+def _argument(text: str) -> tuple[str, str | bool]:
     name, equals, value = text.partition("=")
     name = name.lstrip("-").replace("_", "-")
     if not name:
         raise BlendError(f"`--engine-arg` has no name: {text}", hint="write it as name=value")
-    return name, value if equals else None
+    return name, value if equals else True
 
 
 def takes(**groups: Callable[..., object]) -> Callable[[Command], Command]:

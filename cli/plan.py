@@ -1,23 +1,24 @@
 """`blend plan`: run a small sample, build the prefix tree, write the schedule."""
 
-from contextlib import nullcontext
 from typing import Annotated
 
 import typer
 
+from blend.cli.api import Batch
 from blend.cli.completion import devices
 from blend.cli.console import err, inert
-from blend.cli.display import ProgressStyle, display_options
+from blend.cli.display import ProgressStyle, display_options, shown
 from blend.cli.engine_options import EngineOptions
+from blend.cli.interrupt import drain_on_interrupt
 from blend.cli.options import JobArgument, engine_options, takes
-from blend.cli.sampled_plan import PlanChoices, plan_options, sample_and_plan
-from blend.cli.session import opened_session
+from blend.cli.sampled_plan import PlanChoices
 from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE
 from blend.core.schedule import PolicyChoice
-from blend.store.job import Job
 
 _PLAN = "Plan"
+
+CHOICES = PlanChoices()
 
 
 def plan_choices(
@@ -27,7 +28,7 @@ def plan_choices(
             help="How to order and admit; auto simulates several and keeps the fastest.",
             rich_help_panel=_PLAN,
         ),
-    ] = "paper",
+    ] = CHOICES.policy,
     no_sample: Annotated[
         bool,
         typer.Option(
@@ -43,7 +44,7 @@ def plan_choices(
             help="Share of the requests to run as the sample.",
             rich_help_panel=_PLAN,
         ),
-    ] = 0.01,
+    ] = CHOICES.sample_rate,
     sample_seconds: Annotated[
         float,
         typer.Option(
@@ -53,7 +54,7 @@ def plan_choices(
             "`blend plan` cuts it off.",
             rich_help_panel=_PLAN,
         ),
-    ] = 30.0,
+    ] = CHOICES.sample_s,
     hardware: Annotated[
         str | None,
         typer.Option(
@@ -97,15 +98,9 @@ def plan_command(
     progress: ProgressStyle,
 ) -> None:
     """Run a small sample to learn output lengths, then put all requests in order."""
-    with Job.open(job_path) as job, job.lock("plan"):
-        settings = plan_options(job, options, choices)
-        opened = (
-            opened_session(job, options, progress=progress)
-            if settings.sample_rate
-            else nullcontext(None)
-        )
-        with opened as session:
-            plan = sample_and_plan(job, session, settings, options)
+    plan = Batch(job_path).plan(
+        options, choices, watch=shown(progress), interrupt=drain_on_interrupt()
+    )
     if plan is None:
         again = inert(command_line("blend", "plan", job_path))
         err.print(f"not planned; what the sample finished is kept: `{again}`")

@@ -2,13 +2,15 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from blend.cli.interrupt import Interrupt
 from blend.cli.wording import counted, percent, shortened, significant
 from blend.cli.workload import Workload
 from blend.core.causes import cause_of, message_of
@@ -242,3 +244,14 @@ class RunProgress:
         line = ", ".join(part for part in parts if part)
         worst = self.worst()
         return f"{line}; {worst}" if worst else line
+
+
+Seen = Callable[[StepReport], None]
+Watch = Callable[[RunProgress, Interrupt], AbstractContextManager[Seen]]
+"""Opened for as long as a run lasts, and told of each report once the progress has taken it in."""
+
+
+@contextmanager
+def unwatched(_progress: RunProgress, _interrupt: Interrupt) -> Iterator[Seen]:
+    """Let a run go on with nobody looking."""
+    yield lambda _report: None

@@ -1,6 +1,7 @@
 """`blend run`: ingest, plan, execute and export with one engine start; run again, it resumes."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 
 from blend.cli.completion import jobs
 from blend.cli.console import err, inert
-from blend.cli.display import ProgressStyle, display_options
+from blend.cli.display import ProgressStyle, display_options, shown
 from blend.cli.engine import asked_model
 from blend.cli.engine_options import EngineOptions
 from blend.cli.execute import exit_code_of
@@ -18,11 +19,13 @@ from blend.cli.exporting import errors_path, export, output_file, refuse_outputs
 from blend.cli.ingest_counts import print_ingested
 from blend.cli.ingesting import IngestOptions, ingest
 from blend.cli.inputs import expand_inputs
+from blend.cli.interrupt import drain_on_interrupt
 from blend.cli.job_plan import fitting_schedule, planned
 from blend.cli.limits import NO_LIMITS, RunLimits
 from blend.cli.options import engine_options, takes
 from blend.cli.plan import plan_choices
 from blend.cli.planning import PlanOptions
+from blend.cli.reading import reading_progress
 from blend.cli.run_limits import run_limits
 from blend.cli.sampled_plan import PlanChoices, plan_options, sample_and_plan
 from blend.cli.session import opened_session
@@ -91,7 +94,7 @@ def _plan_and_execute(
                 options, settings.policy, hardware=settings.hardware, model=settings.model
             )
         )
-        with opened_session(job, start, limits, progress) as session:
+        with opened_session(job, start, limits, shown(progress), drain_on_interrupt()) as session:
             carried = None
             if not as_planned:
                 if settings.sample_rate and limits == NO_LIMITS:
@@ -127,7 +130,8 @@ def run_command(
     path = job_path_for(job_path, output)
     outputs = (output, errors or errors_path(output))
     check_outputs(path, outputs, expand_inputs(inputs), overwrite=overwrite)
-    counts = ingest(path, inputs, IngestOptions(asked_model(options, model), progress=progress))
+    reading = partial(reading_progress, style=progress)
+    counts = ingest(path, inputs, IngestOptions(asked_model(options, model), reading=reading))
     print_ingested(counts, err)
     with Job.open(path) as job, job.lock("run"):
         job.set_meta(outputs=list(map(as_utf8, outputs)))

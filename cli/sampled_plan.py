@@ -1,22 +1,25 @@
 """A job gets its plan: the sample is run, the plan made, and what to expect is said."""
 
+import logging
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from blend.cli.console import err
+from blend.cli.advice import plan_advice
 from blend.cli.engine import SIM_HARDWARE
 from blend.cli.engine_options import EngineOptions
+from blend.cli.interrupt import Interrupt
 from blend.cli.job_model import require_rows, shape_of
 from blend.cli.job_plan import plan_of
-from blend.cli.job_run import plan_advice
 from blend.cli.machine import CALIBRATED, this_hardware
 from blend.cli.observing import find_followers, observations_of
 from blend.cli.planning import MadePlan, Planned, PlanOptions, make_plan, sample_schedule
 from blend.cli.profiles import best_profile, measured_line
-from blend.cli.session import Session, run_watched
+from blend.cli.progress import Watch, unwatched
+from blend.cli.session import Session, opened_session, run_watched
 from blend.cli.ways import assumed_capacity, reach_of, way_in_words
 from blend.cli.wording import counted, duration, percent, significant
 from blend.core.engines import Capacity
@@ -30,16 +33,24 @@ from blend.core.prompts import Prompts
 from blend.core.schedule import PolicyChoice
 from blend.store.job import Job
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class PlanChoices:
-    """What a person says about planning; ``sample_rate`` of 0 runs no sample."""
+    """What a person says about planning.
 
-    policy: PolicyChoice
-    sample_rate: float
-    sample_s: float
-    hardware: str | None
-    plan_s: float | None
+    ``sample_rate`` of the rows are run first, for ``sample_s`` seconds of the engine at most; 0
+    runs none. ``hardware`` is the name of a device, this machine where it is None. Planning takes
+    ``plan_s`` seconds, a small part of the predicted run where that is None. ``fan_out``: of
+    identical requests whose answers chance does not decide one runs for all.
+    """
+
+    policy: PolicyChoice = "paper"
+    sample_rate: float = 0.01
+    sample_s: float = 30.0
+    hardware: str | None = None
+    plan_s: float | None = None
     fan_out: bool = True
 
 
@@ -63,6 +74,22 @@ def plan_options(
         reach=reach_of(options, None, started=started),
         measured=choices.hardware is None,
     )
+
+
+def plan_job_on(
+    job: Job,
+    options: EngineOptions,
+    choices: PlanChoices,
+    *,
+    watch: Watch = unwatched,
+    interrupt: AbstractContextManager[Interrupt] | None = None,
+) -> Plan | None:
+    """Run the sample on an engine of its own, if there is to be one, and plan the job."""
+    settings = plan_options(job, options, choices)
+    if not settings.sample_rate:
+        return sample_and_plan(job, None, settings, options)
+    with opened_session(job, options, watch=watch, interrupt=interrupt) as session:
+        return sample_and_plan(job, session, settings, options)
 
 
 def sample_and_plan(
@@ -132,11 +159,11 @@ def as_measured(
 def save_and_say(job: Job, made: MadePlan, followers: Followers, *, engine: str) -> Plan:
     """Make a plan the job's, and say what to expect of it."""
     plan = made.save(job, followers)
-    _print_plan(plan, simulated=engine == "sim")
+    _tell_plan(plan, simulated=engine == "sim")
     for paragraph in plan_advice(plan_of(job)):
-        err.print(f"prompts: {paragraph}")
+        logger.info(f"prompts: {paragraph}")
     if len(followers):
-        err.print(
+        logger.info(
             f"{counted(len(followers), 'more requests')} are identical to "
             f"{counted(len(np.unique(followers.leaders)))} of these and get their answers"
         )
@@ -151,7 +178,7 @@ def _sample(session: Session, inputs: PlanInputs, settings: PlanOptions) -> Mapp
         return {}
     dropped = ran.left.dropped
     cut = f", {counted(len(dropped))} cut off and given back" if dropped else ""
-    err.print(
+    logger.info(
         f"sampled {counted(len(schedule), 'requests')} in {duration(ran.progress.elapsed_s)}: "
         f"{counted(ran.progress.answered + ran.progress.failed)} have results{cut}"
     )
@@ -163,15 +190,17 @@ def _costs(job: Job, options: EngineOptions, settings: PlanOptions) -> StepCosts
     found = best_profile(job, options, settings.engine()) if settings.measured else None
     if found is None:
         if settings.measured and settings.hardware.source == CALIBRATED:
-            err.print(f"{settings.hardware.name} as calibrated; no step of the model was measured")
+            logger.info(
+                f"{settings.hardware.name} as calibrated; no step of the model was measured"
+            )
         return None
-    err.print(measured_line(found))
+    logger.info(measured_line(found))
     return found.costs
 
 
-def _print_plan(plan: Plan, *, simulated: bool) -> None:
+def _tell_plan(plan: Plan, *, simulated: bool) -> None:
     expected = plan.prediction
-    err.print(
+    logger.info(
         f"planned {counted(expected.rows, 'requests')} ({plan.schedule.policy}): "
         f"{counted(expected.prompt_tokens, 'prompt tokens')}, "
         f"{percent(expected.sharing)} shared of {percent(expected.best_sharing)} possible, "
@@ -179,20 +208,20 @@ def _print_plan(plan: Plan, *, simulated: bool) -> None:
         f"density {significant(expected.density)}"
     )
     if known := int((plan.lengths.source == KNOWN).sum()):
-        err.print(f"{counted(known)} requests say how long their answers will be")
+        logger.info(f"{counted(known)} requests say how long their answers will be")
     if plan.split and plan.split.rows_moved:
-        err.print(f"split {counted(plan.split.rows_moved, 'outliers')} off their prefixes")
-    _print_candidates(plan)
+        logger.info(f"split {counted(plan.split.rows_moved, 'outliers')} off their prefixes")
+    _tell_candidates(plan)
     if plan.settings.way != AS_IT_COMES:
-        err.print(f"to execute: {way_in_words(plan.settings.way)}")
+        logger.info(f"to execute: {way_in_words(plan.settings.way)}")
     device = f"{'a simulated ' if simulated else ''}{plan.settings.hardware.name}"
-    err.print(
+    logger.info(
         f"expected on {device}: {duration(expected.overlapped_s)} if compute "
         f"and memory overlap, {duration(expected.sequential_s)} if they do not"
     )
 
 
-def _print_candidates(plan: Plan) -> None:
+def _tell_candidates(plan: Plan) -> None:
     if plan.outlook:
         compared = ", ".join(f"{one.name} {duration(one.seconds)}" for one in plan.candidates)
-        err.print(f"simulated: {compared}; at best {duration(plan.outlook.bound_s)}")
+        logger.info(f"simulated: {compared}; at best {duration(plan.outlook.bound_s)}")

@@ -6,6 +6,7 @@ on; what is inside the engine when it is ready is handed on to the execution. So
 and no time is lost waiting.
 """
 
+import logging
 import threading
 from concurrent.futures import Future, wait
 from functools import partial
@@ -13,7 +14,6 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from blend.cli.console import err
 from blend.cli.observing import observations_of
 from blend.cli.planning import MadePlan, Planned, PlanOptions, make_plan, warm_up_schedule
 from blend.cli.running import POLL_S
@@ -22,6 +22,8 @@ from blend.cli.session import Ran, Session, run_watched
 from blend.cli.wording import counted, duration
 from blend.core.engines import StepReport
 from blend.core.running.carried import Carried
+
+logger = logging.getLogger(__name__)
 
 
 def warm_up_and_plan(session: Session, settings: PlanOptions) -> Carried | None:
@@ -52,7 +54,7 @@ def _say_how_it_went(ran: Ran, *, sampled: int, beside: int) -> None:
         parts.append(f"{counted(len(carried.ages))} go on")
     if dropped:
         parts.append(f"{counted(len(dropped))} cut off and given back")
-    err.print(
+    logger.info(
         f"sampled {counted(sampled, 'requests')}{others} in {duration(progress.elapsed_s)}: "
         + ", ".join(parts)
     )
