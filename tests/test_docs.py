@@ -12,6 +12,7 @@ import typer
 
 from blend.cli.app import blend_app
 from blend.cli.commands import COMMANDS, command_function
+from blend.cli.settings import opposite, settable
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -167,6 +168,11 @@ def test_options_that_the_docs_name_exist() -> None:
         for command in (group, *group.commands.values())  # type: ignore[attr-defined]
         for option in command.params
         for name in option.opts
+    }
+    taken |= {
+        str(opposite(option))
+        for command in group.commands.values()  # type: ignore[attr-defined]
+        for option in settable(command)
     }
     unknown = [
         f"{document.relative_to(ROOT)}: {name}"
