@@ -225,12 +225,14 @@ class Batch:
     ) -> "Outlook":
         """Return how long the whole job would take on *device* under each policy; runs nothing."""
         with Job.open(self.path) as job:
+            device = device or SimulatedDevice()
             return compare_policies(
                 job,
-                engine_on(device or SimulatedDevice(), job),
+                engine_on(device, job),
                 policies=policies,
                 draws=draws,
                 seed=seed,
+                replicas=device.replicas,
                 on_run=on_run,
             )
 

@@ -41,7 +41,9 @@ def run_job(
     with opened_session(job, start, limits, watch, interrupt) as session:
         carried = None
         if not as_planned:
-            if settings.sample_rate and limits == NO_LIMITS:
+            # What runs in one replica cannot be handed to the plan of another.
+            alone = options.replicas == 1
+            if settings.sample_rate and limits == NO_LIMITS and alone:
                 carried = warm_up_and_plan(session, settings)
             else:
                 sample_and_plan(job, session, settings)

@@ -187,6 +187,28 @@ def new_blend(
     return blend
 
 
+def left_blended(blend: Blend) -> Any:
+    """Return the rows that have not been admitted, in the order of the schedule."""
+    at = blend.state[0]
+    ends = slice(int(at["left"]), int(at["right"]) + 1)
+    return blend.order[ends][~blend.gate.taken[ends]]
+
+
+def dealt_blended(blend: Blend, *, order: Any, uncached: Any) -> Blend:
+    """Return the scanner with other rows in the place of those not admitted; it plans anew."""
+    state = blend.state
+    state["left"], state["right"], state["retry"] = 0, len(order) - 1, 0
+    state["planned"] = state["step"] - PLAN_STEPS
+    blend.waiting[:] = 0.0
+    dealt = blend._replace(
+        order=order.astype(np.int64),
+        uncached=uncached.astype(np.int64),
+        gate=blend.gate._replace(taken=np.zeros(len(order), np.bool_)),
+    )
+    count_waiting(dealt)
+    return dealt
+
+
 @compiled
 def count_waiting(blend: Blend) -> None:
     """Sum up what has not entered, class by class."""

@@ -100,6 +100,13 @@ class BlendScanner:
         rows: list[int] = self._admitted[:count].tolist()
         return rows
 
+    def deal(self, schedule: Schedule) -> None:
+        """Put the rows of *schedule* in the place of those not admitted."""
+        self._state = kernel.dealt_blended(
+            self._state, order=schedule.order, uncached=np.maximum(schedule.uncached_tokens, 1)
+        )
+        self._admitted = np.empty(len(schedule) + 1, np.int64)
+
     def withdraw(self, rows: Sequence[int]) -> None:
         """Take rows back that were admitted last and not submitted."""
         for row in rows:
