@@ -4,10 +4,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from blend.cli.console import counted, duration, percent
+from blend.cli.wording import counted, duration, percent
 from blend.core.input.words import PromptSample
 from blend.core.planning.prompt_lint import LateSharing, LooseLimits, PromptLint, lint_prompts
 from blend.core.planning.tree import build_tree
+
+LEAST_S, LEAST_RUN_SHARE = 1.0, 0.01
+"""What moving a part of prompts has to save to be advised, in seconds and of the whole run."""
+LEAST_TOKENS = 10_000
+"""The same where no device is known."""
 
 
 def lint_document(found: PromptLint) -> dict[str, Any]:
@@ -42,12 +47,17 @@ def lint_sample(sample: PromptSample) -> PromptLint:
     return replace(found, late_sharing=late, duplicates=sample.repeated)
 
 
-def advice(found: PromptLint, *, unit: str = "token", token_s: float | None = None) -> list[str]:
-    """Return a paragraph for each finding, of lines that fit a terminal.
+def advice(
+    found: PromptLint, *, unit: str = "token", token_s: float | None = None, run_s: float = 0.0
+) -> list[str]:
+    """Return a paragraph for each finding that is worth one, of lines that fit a terminal.
 
-    ``token_s``: seconds to compute one, where a device is known.
+    ``token_s``: seconds to compute one, where a device is known; ``run_s``: those of the whole job.
     """
-    paragraphs = [_late(one, unit, token_s) for one in found.late_sharing]
+    worth_tokens = max(LEAST_S, LEAST_RUN_SHARE * run_s) / token_s if token_s else LEAST_TOKENS
+    paragraphs = [
+        _late(one, unit, token_s) for one in found.late_sharing if one.saved_tokens >= worth_tokens
+    ]
     if found.duplicates:
         paragraphs.append(f"{counted(found.duplicates, 'requests')} repeat an earlier one's prompt")
     if found.nearly_full:

@@ -1,407 +1,239 @@
-"""What the commands do, without a terminal: sample, plan and simulate an open job.
+"""A batch job from Python: what the commands do, without a terminal.
 
-Running its rows is in `running`; the warm-up of a plan is a run of the sampled rows that ends after
-a bound.
+Nothing here prints, ends the process or handles a signal. What a command would say on stderr goes
+to the logger ``blend``. What the user can repair raises BlendError. docs/python.md shows it at
+work.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import orjson
-
-from blend.cli.job_model import require_rows
-from blend.cli.job_plan import digests_of
-from blend.core.engines import Capacity
+from blend.cli.comparing import SimulatedDevice, compare_policies, engine_on
+from blend.cli.engine_options import EngineOptions, engine_options
+from blend.cli.executing import execute_job
+from blend.cli.exporting import Exported, export_job
+from blend.cli.ingesting import IngestCounts, IngestOptions, ingest, ingest_files
+from blend.cli.input_files import RequestLine, spooled
+from blend.cli.interrupt import Interrupt, drain_on_interrupt
+from blend.cli.job_model import ModelOptions
+from blend.cli.limits import NO_LIMITS, RunLimits
+from blend.cli.progress import RunProgress, Seen, Watch, unwatched
+from blend.cli.sampled_plan import PlanChoices, plan_job_on
+from blend.core.answer_files import FileFormat
+from blend.core.answers import Answer, answer_of, rejected_answer
+from blend.core.engines import StepReport
 from blend.core.errors import BlendError
-from blend.core.planning.classes import Mode
-from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
-from blend.core.planning.foresight import foreseen_timeline
-from blend.core.planning.hardware import Hardware, ModelShape
-from blend.core.planning.identical import Followers
-from blend.core.planning.lengths import Observations, choose_sample, estimate
-from blend.core.planning.optimum import bound_s, work_of
-from blend.core.planning.plan import BY_CLASS, Plan, plan_on
-from blend.core.planning.profile import with_costs
-from blend.core.planning.prompt_lint import lint_prompts
-from blend.core.planning.tree import Tree, build_tree
-from blend.core.planning.ways import ANY, Reach, paced_ways, told_of
-from blend.core.prompts import Prompts
-from blend.core.schedule import POLICIES, Policy, PolicyChoice, Schedule
-from blend.store.job import Job, PlanRecord
+from blend.core.planning.plan import Plan
+from blend.core.schedule import POLICIES, Policy
+from blend.store.job import Counts, Job
 
 if TYPE_CHECKING:
     from blend.core.planning.outlook import Outlook
 
-SIMULATE_S = 120.0
-"""The time after which a comparison draws no more, and a plan simulates nothing more."""
+__all__ = [
+    "Answer",
+    "Batch",
+    "BlendError",
+    "Counts",
+    "EngineOptions",
+    "Exported",
+    "IngestCounts",
+    "IngestOptions",
+    "Interrupt",
+    "ModelOptions",
+    "Plan",
+    "PlanChoices",
+    "RunLimits",
+    "RunProgress",
+    "SimulatedDevice",
+    "drain_on_interrupt",
+    "engine_options",
+]
 
-PLAN_SHARE = 0.05
-"""The part of the predicted run that planning may take."""
+# Without a handler of the program's own, Python would print warnings.
+logging.getLogger("blend").addHandler(logging.NullHandler())
 
-CHOOSE_S, COMPILE_S = 5.0, 60.0
-"""What ``auto`` may always take to choose; what may go by where no kernel is compiled yet."""
-
-DRAWS = 5
+OnProgress = Callable[[RunProgress], None]
+OnAnswer = Callable[[Answer], None]
 
 
-def _ignore_run(_runs: int) -> None:
-    pass
+class Batch:
+    """One batch job: its file, and the stages that take it from requests to results.
 
-
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """How to plan: the order, and how much of the job to run first to learn output lengths.
-
-    ``mode``: whether the engine overlaps compute with memory traffic. ``sample_rate`` of 0 runs
-    nothing; the sample is cut off after ``sample_s`` engine seconds. After ``plan_s`` seconds of
-    planning nothing more is simulated: a small part of the predicted run where that is None.
-    ``fan_out``: of identical requests whose answers chance does not decide, one runs and the others
-    get its answer.
-    ``reach``: the ways of running the engine that can be chosen; ``costs``: what its steps cost, to
-    be set where ``measured`` lets that go before the device's datasheet.
+    Every stage opens the file, does its work, and leaves it whole, whatever happens; the next one,
+    in this process or another, goes on from there. Two processes cannot work on a job at once: the
+    second gets a BlendError.
     """
 
-    policy: PolicyChoice
-    hardware: Hardware
-    model: ModelShape
-    mode: Mode = "sequential"
-    seed: int = 0
-    sample_rate: float = 0.01
-    sample_s: float = 30.0
-    plan_s: float | None = None
-    fan_out: bool = True
-    reach: Reach = ANY
-    measured: bool = False
-    costs: StepCosts | None = None
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
 
-    def engine(self, capacity: Capacity | None = None) -> EngineModel:
-        """Return the engine to plan for, of *capacity* where that is known."""
-        engine = engine_model(self.hardware, self.model, mode=self.mode)
-        if capacity is not None:
-            engine = engine.holding(capacity)
-        return engine if self.costs is None else with_costs(engine, self.costs)
+    def ingest(
+        self,
+        requests: Iterable[RequestLine],
+        options: IngestOptions | None = None,
+        *,
+        model: str | None = None,
+        name: str = "requests",
+    ) -> IngestCounts:
+        """Add requests: values, or lines of a request file.
 
+        The first ingest makes the job and needs a *model*, or one in *options*. Requests that
+        cannot be used are counted, and stand in the job with their place, ``name:number``. The same
+        requests again change nothing.
+        """
+        with spooled(requests, name) as file:
+            return ingest_files(self.path, [file], _with_model(options, model))
 
-def find_followers(job: Job, *, fan_out: bool) -> Followers:
-    """Return the rows that a plan leaves out, because they get the answer of another one."""
-    return job.identical_rows() if fan_out else job.settled_followers()
+    def ingest_files(
+        self,
+        inputs: Sequence[Path | str],
+        options: IngestOptions | None = None,
+        *,
+        model: str | None = None,
+    ) -> IngestCounts:
+        """Add the requests of files, as `blend ingest` does; go on where a killed one stopped."""
+        return ingest(self.path, [str(one) for one in inputs], _with_model(options, model))
 
+    def plan(
+        self,
+        engine: EngineOptions,
+        choices: PlanChoices | None = None,
+        *,
+        watch: Watch = unwatched,
+        on_progress: OnProgress | None = None,
+        on_answer: OnAnswer | None = None,
+        interrupt: AbstractContextManager[Interrupt] | None = None,
+    ) -> Plan | None:
+        """Run a small sample on *engine*, and put all requests in order.
 
-def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> Schedule:
-    """Return the rows to run ahead of planning, in depth-first order."""
-    by_class = options.policy in (*BY_CLASS, "auto")
-    rows = choose_sample(
-        tree,
-        prompts,
-        probability=options.sample_rate,
-        minimum=30 if by_class else 8,
-        every_cohort=by_class,
-        seed=options.seed,
-    )
-    chosen = np.zeros(len(prompts), np.bool_)
-    chosen[rows] = True
-    open_rows = job.pending()
-    schedule = plan_on(
-        options.engine(), prompts, policy="dfs", observations=None, tree=tree, seed=options.seed
-    ).schedule
-    return schedule.only(chosen & open_rows[prompts.job_rows]).renumbered(
-        prompts.job_rows, total=len(open_rows)
-    )
+        None when *interrupt* asked to stop before there was a plan; what the sample brought stays.
+        """
+        with Job.open(self.path) as job, job.lock("plan"):
+            return plan_job_on(
+                job,
+                engine,
+                choices or PlanChoices(),
+                watch=_calling(job, watch, on_progress, on_answer),
+                interrupt=interrupt,
+            )
 
+    def execute(
+        self,
+        engine: EngineOptions,
+        limits: RunLimits = NO_LIMITS,
+        *,
+        resume: bool = True,
+        watch: Watch = unwatched,
+        on_progress: OnProgress | None = None,
+        on_answer: OnAnswer | None = None,
+        interrupt: AbstractContextManager[Interrupt] | None = None,
+    ) -> Counts:
+        """Run what has no result yet, in the order of the plan; return how far the job is.
 
-def observations_of(job: Job, prompts: Prompts, dropped: Mapping[int, int]) -> Observations:
-    """Return what the job's results, and the rows dropped after some tokens, tell of lengths."""
-    tokens = np.full(len(job), np.nan)
-    rows, output_tokens = job.output_tokens()
-    tokens[rows] = output_tokens
-    finished = ~np.isnan(tokens)
-    for row, age in dropped.items():
-        tokens[row] = age
-    return Observations(tokens[prompts.job_rows] / prompts.sequences, finished[prompts.job_rows])
+        ``on_progress`` is called with each report of the engine, ``on_answer`` with each answer or
+        error as it arrives, which may be a second before it is saved; of identical requests with
+        that of the one that ran. What they raise ends the run; what had arrived is saved.
+        """
+        with Job.open(self.path) as job, job.lock("execute"):
+            execute_job(
+                job,
+                engine,
+                limits,
+                resume=resume,
+                watch=_calling(job, watch, on_progress, on_answer),
+                interrupt=interrupt,
+            )
+            return job.counts()
 
+    def counts(self) -> Counts:
+        """Return how far the job is; also while a process works on it."""
+        with Job.open(self.path) as job:
+            return job.counts()
 
-def known_lengths(job: Job, prompts: Prompts) -> Observations:
-    """Return what the results tell of lengths, and the ages at which the plan's sample was cut."""
-    seen, plan = observations_of(job, prompts, {}), job.plan()
-    if plan is not None:
-        ages = np.full(len(job), np.nan)
-        cut = ~plan.sample_finished
-        ages[plan.sample_rows[cut]] = plan.sample_tokens[cut]
-        ages = ages[prompts.job_rows]
-        new = np.isnan(seen.tokens) & ~np.isnan(ages)
-        seen.tokens[new] = ages[new]
-    return seen
+    def answers(self) -> Iterator[Answer]:
+        """Yield the latest answer of each row, or its error, in the order of ingestion.
 
+        One state of the job, in flat memory, however long the reading takes.
+        """
+        with Job.open(self.path) as job:
+            for custom_id, completion, _ in job.latest_answers():
+                yield answer_of(custom_id, completion)
 
-def compare_policies(
-    job: Job,
-    engine: EngineModel,
-    *,
-    policies: Sequence[Policy] = POLICIES,
-    draws: int = 5,
-    seed: int = 0,
-    on_run: Callable[[int], None] = _ignore_run,
-) -> "Outlook":
-    """Simulate the whole job from its start under each policy; nothing in the job changes.
+    def rejected(self) -> Iterator[Answer]:
+        """Yield the requests that could not be used, in the order of ingestion."""
+        with Job.open(self.path) as job:
+            for source, rejection in job.rejected():
+                yield rejected_answer(source, rejection)
 
-    After two minutes no further draw is made. ``on_run`` is told before each simulated run how many
-    a draw has. Raises BlendError for a job without rows, and where
-    the engine's cache cannot hold a prompt.
-    """
-    from blend.core.planning.compare import compare  # numba is slow to import
+    def export(
+        self,
+        output: Path | str,
+        errors: Path | str | None = None,
+        *,
+        file_format: FileFormat | None = None,
+        overwrite: bool = False,
+    ) -> Exported:
+        """Write results and errors to two files, as `blend export` does, at any moment.
 
-    require_rows(job)
-    plan = job.plan()
-    followers = find_followers(job, fan_out=plan is None or plan.settings.get("fan_out", True))
-    prompts = job.prompts(followers.others(len(job)))
-    _require_room(prompts, engine)
-    observed = known_lengths(job, prompts)
-    each, row = prompts.by_sequence()
-    started_s = time.monotonic()
-    return compare(
-        each,
-        build_tree(each),
-        engine,
-        policies=policies,
-        observations=Observations(observed.tokens[row], observed.finished[row]),
-        draws=draws,
-        seed=seed,
-        wanted=lambda: time.monotonic() - started_s < SIMULATE_S,
-        on_run=on_run,
-    )
+        In *file_format*, or that of each file's suffix: JSON lines, Parquet or CSV.
+        """
+        with Job.open(self.path) as job:
+            return export_job(
+                job,
+                str(output),
+                None if errors is None else str(errors),
+                file_format=file_format,
+                overwrite=overwrite,
+            )
 
-
-def _require_room(prompts: Prompts, engine: EngineModel) -> None:
-    held, hardware, model = engine.capacity.kv_tokens, engine.hardware, engine.model
-    longest = int(prompts.lengths.max())
-    # A block is not shared by what a prompt and its answer end with.
-    if held >= longest + engine.capacity.block_tokens:
-        return
-    raise BlendError(
-        f"{hardware.name} cannot run {model.name}: the KV cache beside its weights "
-        f"({model.weight_bytes / 1e9:,.1f} GB) holds {held:,} tokens, "
-        f"the longest prompt has {longest:,}",
-        hint="more devices with `--tensor-parallel-size`, or another with `--hardware`",
-    )
-
-
-def plan_job(
-    job: Job,
-    prompts: Prompts,
-    tree: Tree,
-    options: PlanOptions,
-    observations: Observations,
-    *,
-    capacity: Capacity | None = None,
-    spent_s: float = 0.0,
-    followers: Followers | None = None,
-) -> Plan:
-    """Make the plan of a whole job from what was observed, and save it.
-
-    ``capacity`` is that of the engine that will run it, where it is known; ``spent_s`` seconds of
-    planning have gone by before. ``prompts`` are those of the rows that are no
-    ``followers``.
-    """
-    engine = options.engine(capacity)
-    clock = _PlanClock(_plan_s(prompts, tree, options, observations, engine), spent_s=spent_s)
-    if options.policy == "auto":
-        plan = _guarded_plan(prompts, tree, options, observations, engine, clock)
-    else:
-        plan = plan_on(
-            engine,
-            prompts,
-            policy=options.policy,
-            observations=observations,
-            tree=tree,
-            seed=options.seed,
-        )
-        plan = _paced(plan, engine, options.reach)
-        plan = _with_outlook(plan, prompts, tree, observations, engine, clock)
-    sampled = np.flatnonzero(~np.isnan(observations.tokens))
-    rows, total = prompts.job_rows, len(job)
-    length_source, subtree = np.zeros(total, np.int8), np.zeros(total, np.int32)
-    length_source[rows], subtree[rows] = plan.lengths.source, plan.subtree
-    settings = {"split": _plain(plan.split), "fan_out": options.fan_out}
-    unanswered = np.isnan(observations.tokens) | ~observations.finished
-    timeline = foreseen_timeline(
-        prompts,
-        tree,
-        plan.schedule.only(unanswered),
-        plan.lengths,
-        plan.settings.way.engine(engine),
-        kernels=lambda: plan.outlook is not None or (clock.left() and _compiled_in(clock)),
-        seed=options.seed,
-    )
-    lint = lint_prompts(
-        prompts,
-        tree,
-        context_tokens=job.meta("context_tokens"),
-        observations=observations,
-        seed=options.seed,
-    )
-    record = PlanRecord(
-        policy=plan.schedule.policy,
-        settings=_plain(plan.settings) | settings,
-        digests=digests_of(job),
-        predictions=_plain(plan.prediction)
-        | {
-            "simulated": _simulated(plan),
-            "timeline": _plain(timeline),
-            "lint": _plain(lint.renumbered(rows)),
-        },
-        outline=[
-            _plain(node) | {"example_row": int(rows[node.example_row])} for node in plan.outline
-        ],
-        sample_rows=rows[sampled],
-        sample_tokens=observations.tokens[sampled],
-        sample_finished=observations.finished[sampled],
-        length_source=length_source,
-        subtree=subtree,
-    )
-    schedule = plan.schedule.renumbered(rows, total=total)
-    job.save_plan(record, schedule, followers)
-    return replace(plan, schedule=schedule)
+    def simulate(
+        self,
+        device: SimulatedDevice | None = None,
+        *,
+        policies: Sequence[Policy] = POLICIES,
+        draws: int = 5,
+        seed: int = 0,
+        on_run: Callable[[int], None] | None = None,
+    ) -> "Outlook":
+        """Return how long the whole job would take on *device* under each policy; runs nothing."""
+        with Job.open(self.path) as job:
+            return compare_policies(
+                job,
+                engine_on(device or SimulatedDevice(), job),
+                policies=policies,
+                draws=draws,
+                seed=seed,
+                on_run=on_run,
+            )
 
 
-def _paced(plan: Plan, engine: EngineModel, reach: Reach) -> Plan:
-    """Return the plan with the best way to keep the pace that its policy asks for, if any."""
-    blending = plan.schedule.blending
-    if blending is None:
-        return plan
-    ways = paced_ways(engine, reach)
-    told = replace(told_of(blending, engine), paced=bool(ways))
-    settings = replace(plan.settings, way=ways[0]) if ways else plan.settings
-    return replace(plan, schedule=replace(plan.schedule, blending=told), settings=settings)
+def _with_model(options: IngestOptions | None, model: str | None) -> IngestOptions:
+    options = options or IngestOptions()
+    return options if model is None else options.of_model(model)
 
 
-def _guarded_plan(
-    prompts: Prompts,
-    tree: Tree,
-    options: PlanOptions,
-    observations: Observations,
-    engine: EngineModel,
-    clock: "_PlanClock",
-) -> Plan:
-    from blend.core.planning.guard import guarded_plan, warm_up  # numba is slow to import
-
-    clock.limit_s = max(clock.limit_s, CHOOSE_S)
-    with clock.stopped():
-        warm_up(engine)
-    return guarded_plan(
-        prompts,
-        tree,
-        engine,
-        observations=observations,
-        reach=options.reach,
-        seed=options.seed,
-        draws=DRAWS,
-        wanted=clock.left,
-    )
-
-
-def _with_outlook(
-    plan: Plan,
-    prompts: Prompts,
-    tree: Tree,
-    observations: Observations,
-    engine: EngineModel,
-    clock: "_PlanClock",
-) -> Plan:
-    """Return the plan with what simulated runs of it come to, where there is time for them."""
-    answered = observations.finished & ~np.isnan(observations.tokens)
-    if clock.limit_s < CHOOSE_S or not clock.left() or answered.all():
-        return plan
-    if not _compiled_in(clock):
-        return plan
-    from blend.core.planning.guard import outlook_of
-
-    outlook = outlook_of(
-        plan,
-        prompts,
-        tree,
-        engine,
-        observations=observations,
-        draws=DRAWS,
-        wanted=clock.left,
-    )
-    return replace(plan, outlook=outlook)
-
-
-def _compiled_in(clock: "_PlanClock") -> bool:
-    """Tell whether the kernels are compiled already, or the time allows for it."""
-    from blend.core.kernels.compiled import kept  # numba is slow to import
-
-    return clock.limit_s >= COMPILE_S or kept("loop.run_in_order")
-
-
-def _plan_s(
-    prompts: Prompts,
-    tree: Tree,
-    options: PlanOptions,
-    observations: Observations,
-    engine: EngineModel,
-) -> float:
-    """Return the seconds that planning may take: as asked, or a small part of the fastest run."""
-    if options.plan_s is not None:
-        return options.plan_s
-    work = work_of(
-        tree,
-        np.rint(estimate(tree, prompts, observations).expected).astype(np.int64),
-        hardware=engine.hardware,
-        model=engine.model,
-        sequences=prompts.sequences.astype(np.int64),
-        rows=~(observations.finished & ~np.isnan(observations.tokens)),
-    )
-    return min(PLAN_SHARE * bound_s(work, engine), SIMULATE_S)
-
-
-class _PlanClock:
-    """Says whether another simulated run, as long as the last, still ends in time."""
-
-    def __init__(self, limit_s: float, *, spent_s: float):
-        self.limit_s = limit_s
-        self._started_s = time.monotonic() - spent_s
-        self._asked_s: float | None = None
+def _calling(
+    job: Job, watch: Watch, on_progress: OnProgress | None, on_answer: OnAnswer | None
+) -> Watch:
+    """Return *watch* with the callbacks of a program beside it."""
 
     @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Let no time go by inside."""
-        began_s = time.monotonic()
-        yield
-        self._started_s += time.monotonic() - began_s
+    def called(progress: RunProgress, interrupt: Interrupt) -> Iterator[Seen]:
+        with watch(progress, interrupt) as seen:
 
-    def left(self) -> bool:
-        """Tell whether there is time for another run."""
-        now_s = time.monotonic()
-        last_s = 0.0 if self._asked_s is None else now_s - self._asked_s
-        self._asked_s = now_s
-        return now_s + last_s - self._started_s < self.limit_s
+            def tell(report: StepReport) -> None:
+                seen(report)
+                if on_progress is not None:
+                    on_progress(progress)
+                if on_answer is not None and report.completions:
+                    names = job.custom_ids(one.row for one in report.completions)
+                    for name, completion in zip(names, report.completions, strict=True):
+                        on_answer(answer_of(name, completion))
 
+            yield tell
 
-def _simulated(plan: Plan) -> dict[str, object] | None:
-    """Return what simulated runs of a plan came to, as JSON values; docs/simulate.md explains."""
-    found = plan.outlook
-    if found is None or not found.candidates[0].seconds:
-        return None
-    return {
-        "draws": found.draws,
-        "requests": found.rows,
-        "prompt_tokens": found.prompt_tokens,
-        "output_tokens": found.output_tokens,
-        "best_sharing": found.best_sharing,
-        "cut_answers": found.cut_answers,
-        "kv_tokens": found.engine.capacity.kv_tokens,
-        "mode": found.engine.mode,
-        "bound_s": found.bound_s,
-        "practical_optimum_s": found.optimum_s,
-        "policies": found.described(),
-    }
-
-
-def _plain(record: object) -> Any:
-    """Return a record as JSON values."""
-    return orjson.loads(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY))
+    return called

@@ -14,7 +14,7 @@ from typer.exceptions import TyperException
 
 from blend.cli.commands import COMMANDS, add_commands
 from blend.cli.completion import completed_words
-from blend.cli.console import print_error
+from blend.cli.console import print_error, told
 from blend.cli.misuse import misuse
 from blend.cli.settings import FILES
 from blend.cli.settings_file import read_settings, settings_paths
@@ -87,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (0, 1 … 6 or 130)."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = blend_app(words)(args=words, prog_name="blend", standalone_mode=False)
+        with told():
+            code = blend_app(words)(args=words, prog_name="blend", standalone_mode=False)
     except BlendError as error:
         print_error(error.message, error.hint)
         return error.exit_code

@@ -15,12 +15,13 @@ from blend.cli.calibrating import (
     torch_device,
 )
 from blend.cli.completion import jobs
-from blend.cli.console import counted, err, inert, percent, print_json, warn
+from blend.cli.console import err, inert, print_json, warn
 from blend.cli.machine import CALIBRATED, datasheet, device_name, processor_name
 from blend.cli.options import JsonOption
 from blend.cli.profile_store import keep_entry, profiles_path, write_entries
 from blend.cli.profiles import load_profile, profile_key, save_calibrated, save_profile
 from blend.cli.views.calibration import Learnt, document, draw
+from blend.cli.wording import counted, percent
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.planning.hardware import Hardware
 from blend.core.planning.profile import TOLERATED, Validated

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from blend.cli.engine_options import whole_number
 from blend.cli.job_model import shape_of
 from blend.cli.machine import datasheet, gpu_name
-from blend.cli.options import whole_number
 from blend.cli.profiles import measured_in, profile_key
 from blend.core.engines.engine_probe import probe_batches, probed
 from blend.core.errors import BlendError

@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from blend.cli.advice import advice, lint_document, lint_sample
-from blend.cli.console import counted, err, inert, out, print_json
+from blend.cli.console import err, inert, out, print_json
 from blend.cli.inputs import expand_inputs
 from blend.cli.judging import Judged, judged_lines
 from blend.cli.options import JsonOption
-from blend.cli.rejections import RejectionTally, print_notes, shown_source
+from blend.cli.reading import reading_progress
+from blend.cli.rejections import RejectionTally, shown_source, tell_notes
+from blend.cli.wording import counted
 from blend.core.errors import SOME_FAILED
 from blend.core.input.draft import Note, Rejection
 from blend.core.input.lines import MAX_LINE_BYTES
@@ -22,7 +24,9 @@ from blend.store.seen_ids import SeenIds
 
 InputsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="IN…", help="Request files, globs, or - for stdin; .gz and .zst too."),
+    typer.Argument(
+        metavar="IN…", help="Request files, globs, or - for stdin; .gz, .zst and .parquet too."
+    ),
 ]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Stop at the first rejected line.")]
 MaxLineBytesOption = Annotated[
@@ -68,7 +72,9 @@ def check_inputs(
     with SeenIds() as seen:
         for source in sources:
             name = shown_source(source)
-            for judged in judged_lines(source, name, max_line_bytes=max_line_bytes, seen=seen):
+            for judged in judged_lines(
+                source, name, max_line_bytes=max_line_bytes, seen=seen, reading=reading_progress
+            ):
                 counts.add(source, judged)
                 if strict and counts.rejected:
                     return
@@ -96,8 +102,8 @@ def check_command(
 
 
 def _print(counts: CheckCounts, *, json: bool) -> None:
-    counts.rejected.print()
-    print_notes(counts.notes)
+    counts.rejected.tell()
+    tell_notes(counts.notes)
     found = lint_sample(counts.prompts)
     if json:
         document = {

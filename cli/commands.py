@@ -62,7 +62,7 @@ COMMANDS = {
         "blend.cli.export",
         "export_command",
         "Stages",
-        "Write the results so far as OpenAI batch files, in input order.",
+        "Write the results so far, in input order: as OpenAI batch files, or as tables.",
         "blend export batch.blend -o results.jsonl",
     ),
     "retry": Command(

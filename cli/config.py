@@ -18,6 +18,7 @@ from blend.cli.settings import (
     default_map,
     explained,
     long_name,
+    opposite,
     settable,
     settings_of,
     variable_of,
@@ -40,7 +41,8 @@ Source = Literal["file", "environment", "default"]
 class Effective:
     """What an option of a command is when the command line says nothing of it.
 
-    ``origin``: the file with line and key, or the variable; None for a default.
+    ``origin``: the file with line and key, or the variable; None for a default. ``taken_back_by``:
+    the word that takes a switch back; None for what is no switch.
     """
 
     command: str
@@ -49,6 +51,7 @@ class Effective:
     source: Source
     origin: str | None
     variables: tuple[str, ...]
+    taken_back_by: str | None
 
 
 def every_command() -> dict[str, TyperCommand]:
@@ -91,6 +94,7 @@ def effective(command: TyperCommand, files: Sequence[SettingsFile]) -> Iterator[
             source,
             ", ".join(dict.fromkeys(origins)) or None,
             tuple(option.envvar or ()),
+            opposite(option),
         )
 
 
@@ -154,12 +158,7 @@ def _draw(
     *,
     whole: bool,
 ) -> None:
-    for file in files:
-        out.print(f"file: {inert(file.path)}")
-    if not files:
-        out.print(f"no {FILE_NAME} in this folder or above it, nor {inert(str(user_path()))}")
-    for name in unknown:
-        out.print(f"variable that names no option: {inert(name)}")
+    _draw_files(files, unknown)
     shown = asked if whole else [one for one in asked if one.source != "default"]
     if not shown:
         out.print("every option has its default")
@@ -171,8 +170,24 @@ def _draw(
             key = (one.option, _in_words(one.value), one.origin or "")
             together.setdefault(key, []).append(one.command)
         _print([(o, v, f"{at}: {', '.join(of)}") for (o, v, at), of in together.items()])
+    _draw_ways_back(shown)
     if not whole:
         out.print("next: `blend config COMMAND` shows all options of one")
+
+
+def _draw_files(files: Sequence[SettingsFile], unknown: Sequence[str]) -> None:
+    for file in files:
+        out.print(f"file: {inert(file.path)}")
+    if not files:
+        out.print(f"no {FILE_NAME} in this folder or above it, nor {inert(str(user_path()))}")
+    for name in unknown:
+        out.print(f"variable that names no option: {inert(name)}")
+
+
+def _draw_ways_back(shown: Sequence[Effective]) -> None:
+    for back, name in {one.taken_back_by: one.option for one in shown if one.value}.items():
+        if back:
+            out.print(f"`{back}` on the command line takes {name} back")
 
 
 def _print(lines: Sequence[tuple[str, str, str]]) -> None:

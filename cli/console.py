@@ -1,9 +1,8 @@
 """What goes to the terminal: data to stdout, everything else to stderr, user text inert."""
 
 import csv
-import math
+import logging
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from blend.cli.wording import plain
 
 
 def opened(*, stderr: bool) -> Console:
@@ -30,24 +31,10 @@ def opened(*, stderr: bool) -> Console:
 out = opened(stderr=False)
 err = opened(stderr=True)
 
-# C0 and C1 controls, and the marks that reorder text: what could act on a terminal. And what
-# cannot be written to one: the bytes of a file name that is not UTF-8.
-_ACTIVE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def plain(text: str) -> str:
-    """Return *text* with what could act on a terminal written out."""
-    return _ACTIVE.sub(lambda m: m[0].encode("unicode_escape").decode(), text)
-
 
 def inert(text: str) -> str:
     """Return *text* so that neither a terminal nor rich markup acts on it."""
     return escape(plain(text))
-
-
-def shortened(text: str, width: int) -> str:
-    """Return *text* cut to *width* characters, an ellipsis last where it was cut."""
-    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
 def on_terminal(console: Console) -> bool:
@@ -71,17 +58,39 @@ def warn(message: str) -> None:
         err.print(f"[bold yellow]warning:[/] {inert(message)}")
 
 
-def end_of(text: str, width: int) -> str:
-    """Return the last *width* characters of *text*, an ellipsis first where it was cut."""
-    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+class _Teller(logging.Handler):
+    """Prints what the stages of a job tell."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            warn(record.getMessage())
+        else:
+            err.print(_lines(record.getMessage()))
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Print to stderr what is logged by the stages of a job, which print nothing themselves."""
+    teller, stages = _Teller(), logging.getLogger("blend.cli")
+    level = stages.level
+    stages.addHandler(teller)
+    stages.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        stages.removeHandler(teller)
+        stages.setLevel(level)
+
+
+def _lines(message: str) -> str:
+    """Return a message inert: one of ours may have lines, user text in it never had a break."""
+    return "\n".join(map(inert, message.split("\n")))
 
 
 def print_error(message: str, hint: str | None) -> None:
     """Say what went wrong on stderr, and what helps."""
-    # A message of ours may have lines; a line break inside user text was never in it.
-    text = "\n".join(inert(line) for line in message.split("\n"))
     with _heard():
-        err.print(f"[bold red]error:[/] {text}")
+        err.print(f"[bold red]error:[/] {_lines(message)}")
         if hint:
             err.print(f"[bold]hint:[/] {inert(hint)}")
 
@@ -130,59 +139,3 @@ def table(
     for row in rows:
         drawn.add_row(*row)
     return drawn
-
-
-_PLURAL_S = re.compile(r"(?<=ss)es\b|(?<=\w)s\b")
-
-
-def counted(number: float, noun: str = "") -> str:
-    """Return a count with thousands separators, of a plural: ``12,345 requests``, ``1 request``."""
-    text = f"{number:,.0f}"
-    if not noun:
-        return text
-    return f"{text} {_PLURAL_S.sub('', noun, count=1) if text == '1' else noun}"
-
-
-def abbreviated(number: float) -> str:
-    """Return a count in at most five characters: ``9,876``, ``48.1k``, ``164M``."""
-    if number < 9_999.5:
-        return f"{number:,.0f}"
-    scales = (("k", 1e3), ("M", 1e6), ("G", 1e9))
-    unit, scale = next((one for one in scales if number < 999.5 * one[1]), scales[-1])
-    number /= scale
-    return f"{number:.1f}{unit}" if number < 99.95 else f"{number:,.0f}{unit}"
-
-
-def duration(seconds: float) -> str:
-    """Return a time in its two largest units: ``2 h 5 min``, ``0.4 s``, ``7 ms``, ``30 µs``."""
-    if 0 < seconds < 0.001:
-        return f"{1e6 * seconds:.0f} µs"
-    if seconds < 0.1:
-        return f"{1000 * seconds:.0f} ms"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600:,} h {whole % 3600 // 60} min"
-
-
-def time_unit(seconds: float) -> tuple[str, float]:
-    """Return the unit that suits a time, and its seconds."""
-    units = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
-    return next((unit for unit in units if seconds >= 2 * unit[1]), ("ms", 1e-3))
-
-
-def percent(share: float) -> str:
-    """Return a share of one as a percentage."""
-    return f"{100 * share:.1f} %"
-
-
-def significant(value: float) -> str:
-    """Return a number, such as a density, with three significant digits."""
-    if not math.isfinite(value):
-        return "∞"
-    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
-    return f"{value:,.{min(digits, 6)}f}"

@@ -3,7 +3,8 @@
 Nothing is drawn but when the engine reports, so that no second thread reads what changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Annotated, Literal, Self
@@ -15,8 +16,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from blend.cli.console import err, inert, on_terminal, plain
-from blend.cli.progress import RunProgress
+from blend.cli.console import err, inert, on_terminal
+from blend.cli.interrupt import Interrupt
+from blend.cli.progress import RunProgress, Seen, Watch
+from blend.cli.wording import plain
 
 ProgressStyle = Literal["auto", "plain", "live", "none"]
 
@@ -113,7 +116,15 @@ class Display:
         bar = min(WIDEST_BAR, max(width - 52, 8))
         head.add_row(
             f"[bold]{progress.label}[/]",
-            ProgressBar(total=1.0, completed=progress.share, width=bar),
+            # Colours of the terminal's own palette: they can be seen on light and on dark.
+            ProgressBar(
+                total=1.0,
+                completed=progress.share,
+                width=bar,
+                style="bright_black",
+                complete_style="cyan",
+                finished_style="green",
+            ),
             f"{100 * progress.share:5.1f} %",
             progress.done(),
         )
@@ -128,3 +139,15 @@ class Display:
             head,
             *(Text(plain(f"  {line}"), no_wrap=True, overflow="ellipsis") for line in lines),
         )
+
+
+def shown(style: ProgressStyle) -> Watch:
+    """Return what shows a run on stderr while it lasts."""
+
+    @contextmanager
+    def watch(progress: RunProgress, interrupt: Interrupt) -> Iterator[Seen]:
+        display = Display(progress, style, stopping=lambda: interrupt.asked)
+        with display, interrupt.told_in_place(display.in_place):
+            yield lambda _report: display.show()
+
+    return watch

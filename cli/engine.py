@@ -1,11 +1,12 @@
 """Opening the engine that a job asks for."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from blend.cli.console import counted, err, warn
+from blend.cli.engine_options import EngineOptions, PacingName, whole_number
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -15,8 +16,8 @@ from blend.cli.job_model import (
     shape_of,
     template_text,
 )
-from blend.cli.options import EngineOptions, PacingName, whole_number
 from blend.cli.server import open_server
+from blend.cli.wording import counted
 from blend.core.engines import Capacity, Engine
 from blend.core.engines.scratch import clear_left_behind
 from blend.core.engines.vllm_version import installed_version, is_installed, untested
@@ -26,6 +27,8 @@ from blend.core.planning.hardware import ModelShape, hardware_preset, kv_capacit
 from blend.core.planning.ways import PREFILL_THRESHOLD, STEP_TOKENS
 from blend.core.running.seat import Seat
 from blend.store.job import Job
+
+logger = logging.getLogger(__name__)
 
 SIM_HARDWARE = "a100-80g"
 
@@ -51,7 +54,7 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
             )
         end_left_behind()
         if words := untested(installed_version()):
-            warn(words)
+            logger.warning(words)
     seat = Seat(partial(_start, job, options))
     try:
         if options.name == "vllm":
@@ -66,7 +69,7 @@ def end_left_behind() -> None:
     """End the engines that a dead blend left on this machine, and say so."""
     for left in clear_left_behind():
         if left.processes:
-            err.print(
+            logger.info(
                 f"ended {counted(left.processes, 'processes')} of an engine that a dead blend "
                 f"(process {left.owner_pid}) had left behind"
             )

@@ -1,24 +1,15 @@
 """`blend export`: results and errors as OpenAI batch files, in input order, at any moment."""
 
-import glob
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
-from blend.cli.console import counted, err, inert
+from blend.cli.api import Batch
+from blend.cli.console import err, inert
+from blend.cli.exporting import Exported, errors_path
 from blend.cli.options import JobArgument
-from blend.core.command_line import command_line
-from blend.core.errors import BlendError
-from blend.core.results import rejected_line, result_line
-from blend.core.utf8 import as_utf8
-from blend.store.job import Job
-from blend.store.lock import lock_path
+from blend.cli.wording import counted
+from blend.core.answer_files import FileFormat
 
 OutputOption = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", help="Result file, or - for stdout.")
@@ -31,129 +22,13 @@ ErrorsOption = Annotated[
         help="File of failed and rejected requests; OUT with .errors before its suffix if absent.",
     ),
 ]
+FormatOption = Annotated[
+    FileFormat | None,
+    typer.Option(
+        "--format", help="Form of both files; by the suffix of each, or jsonl, if absent."
+    ),
+]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """How many lines went where; ``earlier`` of the results are from before a retry."""
-
-    results: int
-    failures: int
-    rejections: int
-    earlier: int = 0
-
-
-def output_file(output: str) -> Path:
-    """Return the path of *output*; BlendError where it names no file, such as ``.`` or ``/``."""
-    path = Path(output)
-    if not path.name:
-        raise BlendError(f"the output is a directory: {path}", hint="name a file in it")
-    return path
-
-
-def errors_path(output: str) -> str:
-    """Return where errors go when the user names no file: ``out.errors.jsonl`` for ``out.jsonl``.
-
-    With results on stdout there is no file to stand beside: errors go to ``errors.jsonl``.
-    """
-    if output == "-":
-        return "errors.jsonl"
-    path = output_file(output)
-    return str(path.with_name(f"{path.stem}.errors{path.suffix or '.jsonl'}"))
-
-
-def refuse_outputs(
-    paths: Sequence[str], inputs: Sequence[str], *, job_path: Path, overwrite: bool
-) -> None:
-    """Raise BlendError when writing to *paths* would destroy something or cannot work."""
-    sources = {Path(name).resolve() for name in inputs if name != "-"}
-    job_file = job_path.resolve()
-    beside = (job_file.with_name(job_file.name + suffix) for suffix in ("-wal", "-shm"))
-    job_files = {job_file, lock_path(job_file), *beside}
-    for name in (path for path in paths if path != "-"):
-        path = Path(name)
-        if path.resolve() in job_files:
-            raise BlendError(f"the output is the job itself: {name}", hint="name another file")
-        if path.resolve() in sources:
-            raise BlendError(f"the output is an input of the job: {name}", hint="name another file")
-        if path.is_dir():
-            raise BlendError(f"the output is a directory: {name}", hint="name a file in it")
-        if not path.resolve().parent.is_dir():
-            parent = path.resolve().parent
-            raise BlendError(
-                f"no such directory: {parent}",
-                hint=f"make it: `{command_line('mkdir', '-p', parent)}`",
-            )
-        if path.is_file() and not overwrite:
-            raise BlendError(
-                f"the output exists: {name}", hint="name another file, or add `--overwrite`"
-            )
-    files = [Path(path).resolve() for path in paths if not _is_stream(path)]
-    if len(set(files)) < len(files):
-        raise BlendError(
-            f"results and errors would share one file: {files[0]}",
-            hint="name another for the errors with `--errors`",
-        )
-
-
-def _is_stream(path: str) -> bool:
-    """Return whether *path* is written through, not replaced: stdout, a device, a named pipe."""
-    return path == "-" or (Path(path).exists() and not Path(path).is_file())
-
-
-@contextmanager
-def replaced(path: str) -> Iterator[BinaryIO]:
-    """Open a file beside *path* that takes its place once it is whole and on disk.
-
-    A stream, such as `/dev/null`, is written as it is, and a link goes on pointing to its file.
-    """
-    if path == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    if _is_stream(path):
-        with Path(path).open("wb") as stream:
-            yield stream
-        return
-    path = str(Path(path).resolve())
-    beside = Path(f"{path}.partial-{os.getpid()}")
-    _remove_abandoned(Path(path))
-    try:
-        with beside.open("wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _remove_abandoned(path: Path) -> None:
-    """Remove what killed exports to *path* have left beside it."""
-    for partial in path.parent.glob(f"{glob.escape(path.name)}.partial-*"):
-        pid = partial.name.rpartition("-")[2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
-            partial.unlink(missing_ok=True)
-
-
-def export(job: Job, output: str, errors: str) -> Exported:
-    """Write every answered row to *output*, every failed row and rejected line to *errors*."""
-    results = failures = rejections = before = 0
-    with replaced(errors) as error_stream, replaced(output) as stream:
-        for custom_id, completion, earlier in job.latest_answers():
-            line = result_line(custom_id, completion)
-            before += earlier
-            if completion.failed:
-                failures += 1
-                error_stream.write(line)
-            else:
-                results += 1
-                stream.write(line)
-        for source, rejection in job.rejected():
-            rejections += 1
-            error_stream.write(rejected_line(source, rejection))
-    return Exported(results, failures, rejections, before)
 
 
 def print_exported(exported: Exported, output: str, errors: str, *, pending: int) -> None:
@@ -175,18 +50,12 @@ def export_command(
     job_path: JobArgument,
     output: OutputOption,
     errors: ErrorsOption = None,
+    file_format: FormatOption = None,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Write the results so far as OpenAI batch files, in input order."""
-    errors = errors or errors_path(output)
-    with Job.open(job_path) as job:
-        inputs = [source.path for source in job.sources()]
-        refuse_outputs((output, errors), inputs, job_path=job_path, overwrite=overwrite)
-        exported = export(job, output, errors)
-        counts = job.counts()
-        if output != "-" and not counts.unfinished:
-            # A job that cannot be written, on a full or read-only disk, is exported all the same.
-            with suppress(BlendError):
-                job.set_meta(outputs=[as_utf8(output), as_utf8(errors)])
-        neither = counts.total - exported.results - exported.failures
-        print_exported(exported, output, errors, pending=neither)
+    """Write the results so far, in input order: as OpenAI batch files, or as tables."""
+    batch = Batch(job_path)
+    exported = batch.export(output, errors, file_format=file_format, overwrite=overwrite)
+    neither = batch.counts().total - exported.results - exported.failures
+    errors = errors or errors_path(output, file_format)
+    print_exported(exported, output, errors, pending=neither)

@@ -1,31 +1,10 @@
-"""What an ingest did, and how it is told."""
-
-from dataclasses import dataclass, field
+"""How it is told what an ingest did."""
 
 from rich.console import Console
 
-from blend.cli.console import counted, inert, out, percent
-from blend.cli.rejections import RejectionTally
-
-
-@dataclass(slots=True)
-class IngestCounts:
-    """What an ingest did, and what the job holds now.
-
-    ``rejected`` counts the lines it rejected, ``rejected_before`` tells that an earlier ingest of
-    the same files had rejected some; ``finished`` names files that were in the job already.
-    ``shared_tokens`` of the job's prompt tokens stand in a prefix that an earlier prompt has too.
-    """
-
-    accepted: int = 0
-    renamed: int = 0
-    tokens: int = 0
-    rejected: RejectionTally = field(default_factory=RejectionTally)
-    rejected_before: bool = False
-    finished: list[str] = field(default_factory=list)
-    job_rows: int = 0
-    job_tokens: int = 0
-    shared_tokens: int = 0
+from blend.cli.console import inert, out
+from blend.cli.ingesting import IngestCounts
+from blend.cli.wording import counted, percent
 
 
 def print_ingested(counts: IngestCounts, to: Console = out) -> None:

@@ -8,10 +8,13 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from blend.core.errors import BlendError
 from blend.core.input.decompress import decompressed
@@ -19,13 +22,16 @@ from blend.core.utf8 import as_utf8
 
 STDIN = "stdin"
 
+RequestLine = Mapping[str, Any] | str | bytes
+"""A request as a value, or as the line of a request file."""
+
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
     """A file to ingest: its ``name`` in messages and in the job, and the ``path`` to read.
 
     ``digest`` is the SHA-256 of the file as it lies on disk, so a compressed file is known before
-    it is decompressed.
+    it is decompressed. ``copied``: of what was no file, and so cannot have changed.
     """
 
     name: str
@@ -33,6 +39,7 @@ class InputFile:
     size: int
     digest: str
     changed_ns: int
+    copied: bool = False
 
     def refuse_change(self) -> None:
         """Raise BlendError when the file is no longer the one that was read first."""
@@ -73,4 +80,29 @@ def _known(name: str, path: Path) -> InputFile:
             f"cannot read {name}: {error.strerror}", hint="check its permissions and its disk"
         ) from error
     shown = STDIN if name == "-" else as_utf8(name)
-    return InputFile(shown, path, state.st_size, digest, state.st_mtime_ns)
+    copied = name == "-"
+    return InputFile(shown, path, state.st_size, digest, state.st_mtime_ns, copied)
+
+
+@contextmanager
+def spooled(requests: Iterable[RequestLine], name: str) -> Iterator[InputFile]:
+    """Give requests as a file of lines that goes at the end; BlendError for what is no line."""
+    with tempfile.NamedTemporaryFile(prefix="blend-", suffix=".jsonl") as copy:
+        for number, request in enumerate(requests, 1):
+            copy.write(_line(request, f"{name}:{number}"))
+        copy.flush()
+        yield replace(_known(copy.name, Path(copy.name)), name=name, copied=True)
+
+
+def _line(request: RequestLine, place: str) -> bytes:
+    if isinstance(request, str | bytes):
+        line = request.encode() if isinstance(request, str) else request
+        if b"\n" in line.rstrip(b"\r\n"):
+            raise BlendError(f"{place}: a request is one line", hint="give the lines one by one")
+        return line.rstrip(b"\r\n") + b"\n"
+    try:
+        return orjson.dumps(request, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError as error:
+        raise BlendError(
+            f"{place}: not JSON: {error}", hint="a request is what JSON can say"
+        ) from None

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from blend.cli.input_files import InputFile
 from blend.cli.survey import refused_line
-from blend.core.input.decompress import decompressed
 from blend.core.input.draft import Draft, Rejection
 from blend.core.input.known import known_tokens
-from blend.core.input.lines import RawLine, open_lines
+from blend.core.input.lines import RawLine
+from blend.core.input.request_file import opened_lines
 from blend.core.input.validate import duplicate, output_tokens, parse_line, too_long
 from blend.core.rendering.tokenizer import Tokenizer
 from blend.core.rendering.tokens import Rendered, render
@@ -70,10 +70,9 @@ def take_file(
     With strict rules the first rejected line raises BlendError; batches before its own stay.
     """
     offset, line = source.offset, source.line
-    with decompressed(file.path) as stream:
-        lines = open_lines(
-            stream, start_offset=offset, start_line=line, max_line_bytes=rules.max_line_bytes
-        )
+    with opened_lines(
+        file.path, start_offset=offset, start_line=line, max_line_bytes=rules.max_line_bytes
+    ) as lines:
         for batch in batches(lines):
             offset, line = batch[-1].end_offset, batch[-1].number
             yield _take_batch(job, batch, source, tokenizer=tokenizer, rules=rules)

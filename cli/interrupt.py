@@ -6,14 +6,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import Self
 
 
 @dataclass(slots=True)
 class Interrupt:
-    """Whether a person has asked to stop."""
+    """Whether somebody has asked to stop: a person, or a program that sets ``asked``.
+
+    A context manager that does nothing: `drain_on_interrupt` is one that hears Ctrl-C.
+    """
 
     asked: bool = False
     in_place: bool = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     @contextmanager
     def told_in_place(self, in_place: bool) -> Iterator[None]:

@@ -1,9 +1,10 @@
 """Is the job on a disk that SQLite can rely on? A network file system may lock and share badly."""
 
+import logging
 import re
 from pathlib import Path
 
-from blend.cli.console import warn
+logger = logging.getLogger(__name__)
 
 # FUSE file systems other than these are local ones, such as an overlay or an encrypted folder.
 _NETWORK = re.compile(
@@ -16,7 +17,7 @@ _MOUNTS = Path("/proc/self/mounts")
 def warn_of_network_disk(job: Path) -> None:
     """Say so on stderr when the job is on a network file system."""
     if kind := network_disk(job):
-        warn(
+        logger.warning(
             f"the job is on a network file system ({kind}), where its locks may not hold and a "
             "power cut may cost it: a local disk is safer, and faster"
         )

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from blend.cli.console import counted
 from blend.cli.health import Check, disk_check, fail, ok, warn
 from blend.cli.job_disk import network_disk
 from blend.cli.job_plan import planned
 from blend.cli.machine_health import hub_cache
+from blend.cli.next_steps import next_command
 from blend.cli.running import OVERHEAD_BYTES
-from blend.cli.status import next_command, sign_of_life
+from blend.cli.status import sign_of_life
+from blend.cli.wording import counted
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.store.job import Counts, Job, Source
@@ -32,7 +33,7 @@ def job_checks(path: Path) -> Iterator[Check]:
     """Yield what there is to say of a job; only why not, where it cannot be opened."""
     try:
         with Job.open(path) as job:
-            yield ok("job", f"{path}: opens, in the present format")
+            yield _opened(job)
             yield _damage(job)
             counts = job.counts()
             yield _holder(job, counts)
@@ -45,6 +46,17 @@ def job_checks(path: Path) -> Iterator[Check]:
                 yield warn("file system", f"{kind}: its locks may not hold", "use a local disk")
     except BlendError as error:
         yield fail("job", error.message, error.hint or "restore it from a copy")
+
+
+def _opened(job: Job) -> Check:
+    if job.frozen:
+        copy = command_line("cp", job.path, "FOLDER")
+        return warn(
+            "job",
+            f"{job.path}: opens to be read; may not be written here",
+            f"`{copy}`, to run what is left of it elsewhere",
+        )
+    return ok("job", f"{job.path}: opens, in the present format")
 
 
 def _damage(job: Job) -> Check:

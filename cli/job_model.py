@@ -5,13 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from blend.cli.console import err, inert
+from blend.cli.wording import plain
 from blend.core.command_line import command_line, shell_word
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.hardware import ModelShape, model_shape
 from blend.core.rendering.template import template_fault
 from blend.core.rendering.tokenizer import Tokenizer, load_tokenizer
 from blend.store.job import Job
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def loaded_tokenizer(options: ModelOptions) -> Tokenizer:
     # It would tell of every attempt to reach the hub; what came of them is told once.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     if "/" not in options.model and not Path(options.model).is_dir():
-        err.print(f"no folder here is called {inert(options.model)}: looking for it on the hub")
+        logger.info(f"no folder here is called {plain(options.model)}: looking for it on the hub")
     return load_tokenizer(
         options.model,
         revision=options.revision,

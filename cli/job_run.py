@@ -1,6 +1,6 @@
 """How did the run of a job go, beside what its plan foresaw?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,10 @@ def foreseen(plan: PlanRecord | None) -> TimelineBuckets | None:
 def plan_advice(plan: PlanRecord) -> list[str]:
     """Return what a plan found in the prompts, a paragraph each; none where it is too old."""
     found = plan.predictions.get("lint")
-    return advice(lint_from(found), token_s=planned_engine(plan).token_s) if found else []
+    if not found:
+        return []
+    engine, run_s = planned_engine(plan), plan.predictions["sequential_s"]
+    return advice(lint_from(found), token_s=engine.token_s, run_s=run_s)
 
 
 def executions(job: Job, plan: PlanRecord) -> list[Run]:
@@ -44,10 +47,12 @@ def executions(job: Job, plan: PlanRecord) -> list[Run]:
 
 def measured(job: Job, plan: PlanRecord | None) -> TimelineBuckets | None:
     """Return the timeline of a plan's executions, one after another; None before the first."""
-    if plan is None:
-        return None
+    return None if plan is None else _measured(job, plan, executions(job, plan))
+
+
+def _measured(job: Job, plan: PlanRecord, runs: Sequence[Run]) -> TimelineBuckets | None:
     steps: list[Step] = []
-    for run in executions(job, plan):
+    for run in runs:
         before_s = steps[-1].seconds if steps else 0.0
         steps += [one._replace(seconds=before_s + one.seconds) for one in job.steps(run.id)]
     return measured_timeline(_stretches(steps), planned_engine(plan)) if steps else None
@@ -72,21 +77,22 @@ def judgement(job: Job) -> Judgement | None:
     The rows that the plan knew, from its sample or before, are left out.
     """
     plan = job.plan()
-    if plan is None or not executions(job, plan):
+    runs = executions(job, plan) if plan else []
+    if plan is None or not runs:
         return None
     engine, parents = planned_engine(plan), [node["parent"] for node in plan.outline]
     return judge(
         _answered_rows(job, plan),
         parents,
         sharing=plan.predictions["sharing"],
-        seconds=_seconds(job, plan),
+        seconds=_seconds(job, plan, runs),
         hardware=engine.hardware,
         model=engine.model,
     )
 
 
-def _seconds(job: Job, plan: PlanRecord) -> Against | None:
-    predicted, actual = foreseen(plan), measured(job, plan)
+def _seconds(job: Job, plan: PlanRecord, runs: Sequence[Run]) -> Against | None:
+    predicted, actual = foreseen(plan), _measured(job, plan, runs)
     if predicted is None or actual is None or not actual.answered[-1]:
         return None
     return Against(predicted.seconds_until(int(actual.answered[-1])), float(actual.seconds[-1]))
@@ -98,7 +104,7 @@ def _answered_rows(job: Job, plan: PlanRecord) -> AnsweredRows:
     judged[plan.sample_rows[plan.sample_finished]] = False
     keep = judged[found.rows]
     rows = found.rows[keep]
-    sequences = job.sizes().sequences[rows]
+    sequences = job.sequences()[rows]
     return AnsweredRows(
         found.prompt_tokens[keep],
         found.cached_tokens[keep],

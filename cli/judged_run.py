@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from blend.cli.console import counted, duration, inert, percent, shortened, significant
-from blend.core.planning.judgement import Against, Judgement
+from blend.cli.console import inert
+from blend.cli.wording import counted, duration, percent, shortened, significant
+from blend.core.planning.judgement import Against, Judgement, SubtreeJudgement
 from blend.store.job import Job
 
 FAR_S = 1.0
@@ -67,5 +68,15 @@ def _worst_lines(job: Job, judged: Judgement, worst: int) -> list[str]:
     return [
         f"misjudged most, by {duration(abs(found.misjudged_s))} {more} work: node {worst}",
         f"node {worst}: {counted(found.rows, 'rows')} like {inert(shortened(example, 16))}, "
-        f"{counted(found.output_tokens)} tokens, {counted(found.expected_tokens)} predicted",
+        f"{lengths_in_words(found)}",
     ]
+
+
+def lengths_in_words(found: SubtreeJudgement) -> str:
+    """Return the mean length of a subtree's answers beside the one predicted."""
+    mean, expected = counted(found.output_tokens), counted(found.expected_tokens)
+    if mean != expected:
+        return f"{mean} tokens, {expected} predicted"
+    # A long answer costs more than its length: of the same mean, what is further apart is more.
+    apart = "further apart" if found.misjudged_s > 0 else "closer together"
+    return f"{mean} tokens as predicted, but {apart}"

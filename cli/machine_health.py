@@ -15,10 +15,10 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from blend.cli.console import counted
 from blend.cli.health import Check, disk_check, fail, gigabytes, ok, warn
 from blend.cli.machine import listed_gpus, processor_name
 from blend.cli.profile_store import profiles_path, read_section
+from blend.cli.wording import counted
 from blend.core.engines.scratch import left_behind
 from blend.core.engines.vllm_version import installed_version, tested_range, untested
 
@@ -128,7 +128,11 @@ def hub_cache() -> Path:
 
 def _model_cache() -> Iterator[Check]:
     cache = hub_cache()
-    there = sorted(cache.glob("models--*")) if cache.is_dir() else []
+    try:
+        there = sorted(cache.glob("models--*")) if cache.is_dir() else []
+    except PermissionError:
+        yield warn("model cache", f"{cache}: may not be read", "set HF_HOME to a folder of yours")
+        return
     yield ok("model cache", f"{counted(len(there), 'models')} in {cache}")
     yield disk_check("disk, model cache", cache, needed_bytes=0, scarce_bytes=SCARCE_BYTES)
 

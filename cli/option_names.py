@@ -22,7 +22,7 @@ _NAMES = {
     ),
     "plan": f"{_PLAN} {_ENGINE} {_DISPLAY}",
     "execute": f"resume {_LIMITS} {_ENGINE} {_DISPLAY}",
-    "export": "output errors overwrite",
+    "export": "output errors format overwrite",
     "retry": "failed truncated reason max-tokens dry-run json",
     "simulate": (
         "hardware tensor-parallel-size policy mode draws step-overhead-ms gpu-memory-utilization "

@@ -2,18 +2,24 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from blend.cli.completion import jobs
+from blend.cli.engine_options import (
+    TOLERANCE,
+    Argument,
+    EngineName,
+    EngineOptions,
+    PacingName,
+    Tolerance,
+)
+from blend.cli.engine_options import engine_options as chosen_engine
 from blend.core.errors import BlendError
 
-EngineName = Literal["vllm", "openai", "sim"]
-PacingName = Literal["step-budget", "gate", "none"]
 Command = Callable[..., None]
 
 _ENGINE = "Engine"
@@ -30,40 +36,6 @@ MaxModelLen = Annotated[
 ]
 # numpy takes no negative seed, vLLM none beyond 32 bits.
 MAX_SEED = 2**32 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Tolerance:
-    """How much trouble a run bears with.
-
-    ``max_rebuilds``: fresh engines in a row without any new result; ``give_up_after``: so many
-    first results that are all failures, 0 for any; ``stall_s``: an engine that is silent for so
-    long hangs.
-    """
-
-    max_rebuilds: int = 3
-    give_up_after: int = 100
-    stall_s: float = 600.0
-
-
-TOLERANCE = Tolerance()
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Which engine runs the job, and its arguments under vLLM's names (None: a bare flag).
-
-    ``seed`` is that of the engine and of everything else that is drawn. ``pacing`` is None where
-    the plan may choose. The arguments are stored with every run; the API key stands apart, and is
-    not.
-    """
-
-    name: EngineName
-    arguments: Mapping[str, str | None]
-    seed: int
-    pacing: PacingName | None = None
-    api_key: str | None = field(default=None, repr=False)
-    tolerance: Tolerance = TOLERANCE
 
 
 def engine_options(
@@ -214,11 +186,9 @@ def engine_options(
             "`--stall-timeout` is for an engine of our own",
             hint="a server's is `--engine-arg request-timeout=SECONDS`",
         )
-    server = {"base-url": base_url, "concurrency": concurrency}
-    for name, value in server.items():
-        if value is not None and engine != "openai":
-            raise BlendError(f"`--{name}` is for a server", hint="add `--engine openai`")
-    named = server | {
+    given: dict[str, Argument] = {
+        "base-url": base_url,
+        "concurrency": concurrency,
         "served-model-name": served_model_name,
         "max-model-len": max_model_len,
         "tensor-parallel-size": tensor_parallel_size,
@@ -228,34 +198,23 @@ def engine_options(
         "max-num-batched-tokens": max_num_batched_tokens,
         "dtype": dtype,
     }
-    given: dict[str, str | None] = {
-        name: str(value) for name, value in named.items() if value is not None
-    }
-    given |= dict(_argument(text) for text in engine_arg or [])
-    key = given.pop("api-key", None) or api_key
-    tolerance = Tolerance(max_rebuilds, give_up_after, stall_timeout or TOLERANCE.stall_s)
-    return EngineOptions(engine, given, seed, pacing, key and key.strip(), tolerance)
+    given |= dict(map(_argument, engine_arg or []))
+    return chosen_engine(
+        engine,
+        given,
+        seed=seed,
+        pacing=pacing,
+        api_key=api_key,
+        tolerance=Tolerance(max_rebuilds, give_up_after, stall_timeout or TOLERANCE.stall_s),
+    )
 
 
-def _argument(text: str) -> tuple[str, str | None]:
+def _argument(text: str) -> tuple[str, str | bool]:
     name, equals, value = text.partition("=")
     name = name.lstrip("-").replace("_", "-")
     if not name:
         raise BlendError(f"`--engine-arg` has no name: {text}", hint="write it as name=value")
-    return name, value if equals else None
-
-
-def whole_number(arguments: Mapping[str, str | None], name: str, default: int) -> int:
-    """Return the argument called *name* as a number; raise BlendError when it is none."""
-    value = arguments.get(name)
-    if value is None:
-        return default
-    if not value.isdecimal() or not int(value):
-        raise BlendError(
-            f"`{name}` must be a positive whole number: {value}",
-            hint="correct it, or leave it out",
-        )
-    return int(value)
+    return name, value if equals else True
 
 
 def takes(**groups: Callable[..., object]) -> Callable[[Command], Command]:

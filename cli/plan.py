@@ -1,51 +1,24 @@
 """`blend plan`: run a small sample, build the prefix tree, write the schedule."""
 
-import time
-from collections.abc import Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from typing import Annotated
 
-import numpy as np
 import typer
 
-from blend.cli.api import PlanOptions, find_followers, observations_of, plan_job, sample_schedule
+from blend.cli.api import Batch
 from blend.cli.completion import devices
-from blend.cli.console import counted, duration, err, inert, percent, significant
-from blend.cli.display import ProgressStyle, display_options
-from blend.cli.engine import SIM_HARDWARE
-from blend.cli.job_model import require_rows, shape_of
-from blend.cli.job_plan import plan_of
-from blend.cli.job_run import plan_advice
-from blend.cli.machine import CALIBRATED, this_hardware
-from blend.cli.options import EngineOptions, JobArgument, engine_options, takes
-from blend.cli.profiles import best_profile, measured_line
-from blend.cli.session import Session, opened_session, run_watched
-from blend.cli.ways import assumed_capacity, reach_of, way_in_words
+from blend.cli.console import err, inert
+from blend.cli.display import ProgressStyle, display_options, shown
+from blend.cli.engine_options import EngineOptions
+from blend.cli.interrupt import drain_on_interrupt
+from blend.cli.options import JobArgument, engine_options, takes
+from blend.cli.sampled_plan import PlanChoices
 from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE
-from blend.core.planning.engine_model import StepCosts
-from blend.core.planning.lengths import KNOWN
-from blend.core.planning.plan import Plan
-from blend.core.planning.tree import Tree, build_tree
-from blend.core.planning.ways import AS_IT_COMES
-from blend.core.prompts import Prompts
 from blend.core.schedule import PolicyChoice
-from blend.store.job import Job
 
 _PLAN = "Plan"
 
-
-@dataclass(frozen=True, slots=True)
-class PlanChoices:
-    """What a person says about planning; ``sample_rate`` of 0 runs no sample."""
-
-    policy: PolicyChoice
-    sample_rate: float
-    sample_s: float
-    hardware: str | None
-    plan_s: float | None
-    fan_out: bool = True
+CHOICES = PlanChoices()
 
 
 def plan_choices(
@@ -55,7 +28,7 @@ def plan_choices(
             help="How to order and admit; auto simulates several and keeps the fastest.",
             rich_help_panel=_PLAN,
         ),
-    ] = "paper",
+    ] = CHOICES.policy,
     no_sample: Annotated[
         bool,
         typer.Option(
@@ -71,16 +44,17 @@ def plan_choices(
             help="Share of the requests to run as the sample.",
             rich_help_panel=_PLAN,
         ),
-    ] = 0.01,
+    ] = CHOICES.sample_rate,
     sample_seconds: Annotated[
         float,
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="Cut the sample off after this many seconds.",
+            help="Make the plan when the sample has run so long; `blend run` lets it go on, "
+            "`blend plan` cuts it off.",
             rich_help_panel=_PLAN,
         ),
-    ] = 30.0,
+    ] = CHOICES.sample_s,
     hardware: Annotated[
         str | None,
         typer.Option(
@@ -115,131 +89,6 @@ def plan_choices(
     return PlanChoices(policy, rate, sample_seconds, hardware, plan_time, not no_fan_out)
 
 
-def plan_options(
-    job: Job, options: EngineOptions, choices: PlanChoices, *, started: bool = False
-) -> PlanOptions:
-    """Return what a plan is made with, for the job's model on the device that will run it.
-
-    ``started``: the plan is for an engine that runs by then.
-    """
-    device = this_hardware(choices.hardware or (SIM_HARDWARE if options.name == "sim" else None))
-    return PlanOptions(
-        choices.policy,
-        device,
-        shape_of(job, options.arguments, on_cpu=device.name == "cpu"),
-        seed=options.seed,
-        sample_rate=choices.sample_rate,
-        sample_s=choices.sample_s,
-        plan_s=choices.plan_s,
-        fan_out=choices.fan_out,
-        reach=reach_of(options, None, started=started),
-        measured=choices.hardware is None,
-    )
-
-
-def sample_and_plan(
-    job: Job,
-    session: Session | None,
-    settings: PlanOptions,
-    options: EngineOptions | None = None,
-) -> Plan | None:
-    """Sample, plan, save and say what to expect; None when interrupted before there was a plan.
-
-    Without a *session* there is no sample, and *options* say which engine is planned for: vLLM
-    where there are none either.
-    """
-    require_rows(job)
-    started_s = time.monotonic()
-    followers = find_followers(job, fan_out=settings.fan_out)
-    prompts = job.prompts(followers.others(len(job)))
-    tree = build_tree(prompts)
-    spent_s = time.monotonic() - started_s
-    dropped = _sample(session, prompts, tree, settings) if session and settings.sample_rate else {}
-    if session and session.interrupt.asked:
-        return None
-    capacity = session.engine.capacity if session else None
-    options = session.options if session else options or EngineOptions("vllm", {}, settings.seed)
-    reach = reach_of(options, capacity, started=settings.reach.started)
-    settings = replace(settings, reach=reach, costs=_costs(job, options, settings))
-    if capacity is None and options.name == "vllm" and settings.measured:
-        context = int(job.meta("context_tokens") or 0)
-        capacity = assumed_capacity(settings.engine(), options, context=context)
-    plan = plan_job(
-        job,
-        prompts,
-        tree,
-        settings,
-        observations_of(job, prompts, dropped),
-        capacity=capacity,
-        spent_s=spent_s,
-        followers=followers,
-    )
-    _print_plan(plan)
-    for paragraph in plan_advice(plan_of(job)):
-        err.print(f"prompts: {paragraph}")
-    if len(followers):
-        err.print(
-            f"{counted(len(followers), 'more requests')} are identical to "
-            f"{counted(len(np.unique(followers.leaders)))} of these and get their answers"
-        )
-    return plan
-
-
-def _sample(
-    session: Session, prompts: Prompts, tree: Tree, settings: PlanOptions
-) -> Mapping[int, int]:
-    """Run the sample; return the output tokens that each row had which was cut off."""
-    schedule = sample_schedule(session.job, prompts, tree, settings)
-    ran = run_watched(session, schedule, "sample", bound_s=settings.sample_s)
-    if ran is None:
-        return {}
-    cut = f", {counted(len(ran.dropped))} cut off and given back" if ran.dropped else ""
-    err.print(
-        f"sampled {counted(len(schedule), 'requests')} in {duration(ran.progress.elapsed_s)}: "
-        f"{counted(ran.progress.answered + ran.progress.failed)} have results{cut}"
-    )
-    return ran.dropped
-
-
-def _costs(job: Job, options: EngineOptions, settings: PlanOptions) -> StepCosts | None:
-    """Return what steps cost as measured here, and say so; None where the datasheet has to do."""
-    found = best_profile(job, options, settings.engine()) if settings.measured else None
-    if found is None:
-        if settings.measured and settings.hardware.source == CALIBRATED:
-            err.print(f"{settings.hardware.name} as calibrated; no step of the model was measured")
-        return None
-    err.print(measured_line(found))
-    return found.costs
-
-
-def _print_plan(plan: Plan) -> None:
-    expected = plan.prediction
-    err.print(
-        f"planned {counted(expected.rows, 'requests')} ({plan.schedule.policy}): "
-        f"{counted(expected.prompt_tokens, 'prompt tokens')}, "
-        f"{percent(expected.sharing)} shared of {percent(expected.best_sharing)} possible, "
-        f"{counted(expected.output_tokens, 'output tokens')} expected, "
-        f"density {significant(expected.density)}"
-    )
-    if known := int((plan.lengths.source == KNOWN).sum()):
-        err.print(f"{counted(known)} requests say how long their answers will be")
-    if plan.split and plan.split.rows_moved:
-        err.print(f"split {counted(plan.split.rows_moved, 'outliers')} off their prefixes")
-    _print_candidates(plan)
-    if plan.settings.way != AS_IT_COMES:
-        err.print(f"to execute: {way_in_words(plan.settings.way)}")
-    err.print(
-        f"expected on {plan.settings.hardware.name}: {duration(expected.overlapped_s)} if compute "
-        f"and memory overlap, {duration(expected.sequential_s)} if they do not"
-    )
-
-
-def _print_candidates(plan: Plan) -> None:
-    if plan.outlook:
-        compared = ", ".join(f"{one.name} {duration(one.seconds)}" for one in plan.candidates)
-        err.print(f"simulated: {compared}; at best {duration(plan.outlook.bound_s)}")
-
-
 @takes(choices=plan_choices, options=engine_options, progress=display_options)
 def plan_command(
     job_path: JobArgument,
@@ -249,15 +98,9 @@ def plan_command(
     progress: ProgressStyle,
 ) -> None:
     """Run a small sample to learn output lengths, then put all requests in order."""
-    with Job.open(job_path) as job, job.lock("plan"):
-        settings = plan_options(job, options, choices)
-        opened = (
-            opened_session(job, options, progress=progress)
-            if settings.sample_rate
-            else nullcontext(None)
-        )
-        with opened as session:
-            plan = sample_and_plan(job, session, settings, options)
+    plan = Batch(job_path).plan(
+        options, choices, watch=shown(progress), interrupt=drain_on_interrupt()
+    )
     if plan is None:
         again = inert(command_line("blend", "plan", job_path))
         err.print(f"not planned; what the sample finished is kept: `{again}`")

@@ -8,11 +8,11 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from blend.cli.console import counted
+from blend.cli.engine_options import EngineOptions, whole_number
 from blend.cli.job_model import shape_of
 from blend.cli.machine import device_name, this_hardware
-from blend.cli.options import EngineOptions, whole_number
 from blend.cli.profile_store import Section, keep_entry, read_section
+from blend.cli.wording import counted
 from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
 from blend.core.planning.hardware import ModelShape
 from blend.core.planning.profile import Measured, Profile, fit, measured_of

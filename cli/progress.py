@@ -2,14 +2,16 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from blend.cli.console import counted, percent, shortened, significant
+from blend.cli.interrupt import Interrupt
+from blend.cli.wording import counted, percent, shortened, significant
 from blend.cli.workload import Workload
 from blend.core.causes import cause_of, message_of
 from blend.core.engines import StepReport
@@ -20,6 +22,8 @@ SURE_SHARE = 0.05
 """Of the work, what has to be done before its own pace alone tells how long the rest takes."""
 LEAST_SHARE = 0.01
 """Of the work, what has to be done before its pace tells anything where no plan does."""
+RUNNING_SHARE = 0.95
+"""Of the work of rows without a result, what counts as done at most: they may run for longer."""
 LEAST_ENGINE_S = 0.01
 """What an engine has to have run before its speed is told."""
 
@@ -62,7 +66,7 @@ class RunProgress:
     """Counts what a run has done, and estimates what is left from the work that is left.
 
     ``rows`` are those that run and those that get their results: ``followed`` (n,) says of each row
-    how many follow it.
+    how many follow it. ``share`` is what is done of the work, of rows that still run too.
     """
 
     label: str
@@ -73,7 +77,11 @@ class RunProgress:
     clock: Callable[[], float] = time.monotonic
     answered: int = 0
     failed: int = 0
+    share: float = 0.0
     work_done: float = 0.0
+    finished: int = 0
+    finished_input: int = 0
+    finished_output: int = 0
     preemptions: int = 0
     kv_tokens: int = 0
     running: int = 0
@@ -94,6 +102,9 @@ class RunProgress:
         for completion in report.completions:
             rows = 1 + int(self.followed[completion.row])
             self.work_done += float(self.workload.by_row[completion.row])
+            self.finished += 1
+            self.finished_input += completion.prompt_tokens - completion.cached_tokens
+            self.finished_output += completion.completion_tokens
             if completion.failed:
                 self.failed += rows
                 message = message_of(completion.body)
@@ -116,6 +127,8 @@ class RunProgress:
         self.preemptions += report.preemptions
         self.kv_tokens = report.kv_tokens
         self.running, self.waiting = report.running, report.waiting
+        # What looked done may turn out to be less of the whole, but never goes back.
+        self.share = max(self.share, self._share_now())
         self._remember()
 
     def _remember(self) -> None:
@@ -134,10 +147,26 @@ class RunProgress:
         """Seconds that the engine says to have run."""
         return self.moved.engine_s
 
+    def _share_now(self) -> float:
+        """Return the share of the work that is done: by the plan's course where it has one."""
+        if self.finished >= self.workload.rows:
+            return 1.0
+        course = self.workload.course
+        if course is None:
+            done = self.work_done + self._running_work
+            return min(done / self.work, 1.0) if self.work > 0 else 0.0
+        work_s = self.moved.compute_s + self.moved.memory_s
+        sure = min(self.finished / (SURE_SHARE * self.workload.rows), 1.0)
+        return course.share(answered=self.finished, work_s=work_s, sure=sure)
+
     @property
-    def share(self) -> float:
-        """The share of the work that is done."""
-        return min(self.work_done / self.work, 1.0) if self.work > 0 else 0.0
+    def _running_work(self) -> float:
+        """What is done of the rows without a result, by the tokens that the engine has reported."""
+        computed = self.moved.input_tokens - self.moved.cached_tokens - self.finished_input
+        made = self.moved.output_tokens - self.finished_output
+        done = self.workload.input_token * max(computed, 0)
+        done += self.workload.output_token * max(made, 0)
+        return min(done, RUNNING_SHARE * max(self.work - self.work_done, 0.0))
 
     @property
     def left(self) -> Left | None:
@@ -217,3 +246,14 @@ class RunProgress:
         line = ", ".join(part for part in parts if part)
         worst = self.worst()
         return f"{line}; {worst}" if worst else line
+
+
+Seen = Callable[[StepReport], None]
+Watch = Callable[[RunProgress, Interrupt], AbstractContextManager[Seen]]
+"""Opened for as long as a run lasts, and told of each report once the progress has taken it in."""
+
+
+@contextmanager
+def unwatched(_progress: RunProgress, _interrupt: Interrupt) -> Iterator[Seen]:
+    """Let a run go on with nobody looking."""
+    yield lambda _report: None

@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from blend.cli.console import counted, duration, err, inert
+from blend.cli.console import err, inert
 from blend.cli.display import PLAIN_LINE_EVERY_S, REDRAW_EVERY_S, ProgressStyle, settled
+from blend.cli.wording import counted, duration
 
 
 @contextmanager

@@ -1,14 +1,17 @@
 """Tell a person which lines were rejected, and why, without flooding the terminal."""
 
+import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from blend.cli.console import counted, err, inert, warn
+from blend.cli.wording import counted, plain
 from blend.core.input.draft import Note, Reason, Rejection
 from blend.core.utf8 import as_utf8
 
-_SHOWN_OF_A_REASON = 20
+logger = logging.getLogger(__name__)
+
+_KEPT_OF_A_REASON, _PRINTED_OF_A_REASON = 20, 5
 
 _NOTE_WORDS: dict[Note, str] = {
     "custom_id generated": "had no custom_id and got `line-<n>`",
@@ -31,7 +34,7 @@ def place(source: str, rejection: Rejection) -> str:
 class RejectionTally:
     """Rejections counted by reason, with the first few of each kept whole."""
 
-    shown_of_a_reason: int = _SHOWN_OF_A_REASON
+    kept_of_a_reason: int = _KEPT_OF_A_REASON
     counts: Counter[Reason] = field(default_factory=Counter)
     examples: dict[Reason, list[tuple[str, Rejection]]] = field(default_factory=dict)
 
@@ -42,18 +45,19 @@ class RejectionTally:
         """Count one rejection of a line of ``source``."""
         self.counts[rejection.reason] += 1
         kept = self.examples.setdefault(rejection.reason, [])
-        if len(kept) < self.shown_of_a_reason:
+        if len(kept) < self.kept_of_a_reason:
             kept.append((source, rejection))
 
-    def print(self) -> None:
-        """List the rejections on stderr, by reason, the most frequent first."""
+    def tell(self) -> None:
+        """Tell of the rejections, by reason, the most frequent first."""
         for reason, count in self.counts.most_common():
-            for source, rejection in self.examples[reason]:
-                where = inert(place(source, rejection))
-                err.print(f"{where}: {inert(reason)}: {inert(rejection.message)}")
-            more = count - len(self.examples[reason])
+            printed = self.examples[reason][:_PRINTED_OF_A_REASON]
+            for source, rejection in printed:
+                where, why = place(source, rejection), rejection.message
+                logger.info(plain(f"{where}: {reason}: {why}"))
+            more = count - len(printed)
             if more:
-                err.print(f"… and {counted(more)} more: {inert(reason)}")
+                logger.info(f"… and {counted(more)} more: {reason}")
 
     def summary(self) -> list[dict[str, Any]]:
         """Return counts and examples by reason, for ``--json``."""
@@ -76,7 +80,7 @@ class RejectionTally:
         ]
 
 
-def print_notes(notes: Counter[Note]) -> None:
-    """Warn on stderr of what was done to accepted lines, with counts."""
+def tell_notes(notes: Counter[Note]) -> None:
+    """Warn of what was done to accepted lines, with counts."""
     for note, count in notes.items():
-        warn(f"{counted(count, 'lines')} {_NOTE_WORDS[note]}")
+        logger.warning(f"{counted(count, 'lines')} {_NOTE_WORDS[note]}")

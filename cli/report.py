@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from blend.cli.console import err, inert
-from blend.cli.export import OverwriteOption, output_file, refuse_outputs, replaced
+from blend.cli.export import OverwriteOption
+from blend.cli.exporting import output_file, refuse_outputs, replaced
 from blend.cli.options import JobArgument
 from blend.store.job import Job
 

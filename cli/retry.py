@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from blend.cli.console import counted, err, inert, print_json
+from blend.cli.console import err, inert, print_json
+from blend.cli.next_steps import next_command
 from blend.cli.options import JobArgument, JsonOption
-from blend.cli.status import next_command
+from blend.cli.wording import counted
 from blend.core.causes import meant
 from blend.core.command_line import command_line, shell_word
 from blend.core.errors import BlendError

@@ -1,36 +1,37 @@
 """`blend run`: ingest, plan, execute and export with one engine start; run again, it resumes."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from blend.cli.api import PlanOptions
 from blend.cli.completion import jobs
-from blend.cli.console import err
-from blend.cli.display import ProgressStyle, display_options
+from blend.cli.console import err, inert
+from blend.cli.display import ProgressStyle, display_options, shown
 from blend.cli.engine import asked_model
-from blend.cli.execute import execute, exit_code_of
-from blend.cli.export import (
-    ErrorsOption,
-    OutputOption,
-    OverwriteOption,
-    errors_path,
-    export,
-    output_file,
-    print_exported,
-    refuse_outputs,
-)
-from blend.cli.ingest import IngestOptions, ingest
+from blend.cli.engine_options import EngineOptions
+from blend.cli.execute import exit_code_of
+from blend.cli.executing import execute
+from blend.cli.export import ErrorsOption, OutputOption, OverwriteOption, print_exported
+from blend.cli.exporting import errors_path, export, output_file, refuse_outputs
 from blend.cli.ingest_counts import print_ingested
+from blend.cli.ingesting import IngestOptions, ingest
 from blend.cli.inputs import expand_inputs
+from blend.cli.interrupt import drain_on_interrupt
 from blend.cli.job_plan import fitting_schedule, planned
-from blend.cli.options import EngineOptions, engine_options, takes
-from blend.cli.plan import PlanChoices, plan_choices, plan_options, sample_and_plan
-from blend.cli.run_limits import RunLimits, run_limits
+from blend.cli.limits import NO_LIMITS, RunLimits
+from blend.cli.options import engine_options, takes
+from blend.cli.plan import plan_choices
+from blend.cli.planning import PlanOptions
+from blend.cli.reading import reading_progress
+from blend.cli.run_limits import run_limits
+from blend.cli.sampled_plan import PlanChoices, plan_options, sample_and_plan
 from blend.cli.session import opened_session
+from blend.cli.warm_up import warm_up_and_plan
 from blend.cli.ways import ready_to_gate, with_way
+from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
 from blend.core.utf8 import as_utf8
 from blend.store.job import Job
@@ -93,12 +94,22 @@ def _plan_and_execute(
                 options, settings.policy, hardware=settings.hardware, model=settings.model
             )
         )
-        with opened_session(job, start, limits, progress) as session:
+        with opened_session(job, start, limits, shown(progress), drain_on_interrupt()) as session:
+            carried = None
             if not as_planned:
-                sample_and_plan(job, session, settings)
-            if not session.interrupt.asked:
-                execute(session, fitting_schedule(job), limits)
+                if settings.sample_rate and limits == NO_LIMITS:
+                    carried = warm_up_and_plan(session, settings)
+                else:
+                    sample_and_plan(job, session, settings)
+            if planned(job) and (carried or not session.interrupt.asked):
+                execute(session, fitting_schedule(job), limits, carried)
     return exit_code_of(job)
+
+
+def _print_next(path: Path, *, missed: bool) -> None:
+    if missed:
+        err.print(f"why: `{inert(command_line('blend', 'status', path))}`")
+    err.print(f"next: `{inert(command_line('blend', 'report', path))}`")
 
 
 @takes(choices=plan_choices, limits=run_limits, options=engine_options, progress=display_options)
@@ -119,7 +130,8 @@ def run_command(
     path = job_path_for(job_path, output)
     outputs = (output, errors or errors_path(output))
     check_outputs(path, outputs, expand_inputs(inputs), overwrite=overwrite)
-    counts = ingest(path, inputs, IngestOptions(asked_model(options, model), progress=progress))
+    reading = partial(reading_progress, style=progress)
+    counts = ingest(path, inputs, IngestOptions(asked_model(options, model), reading=reading))
     print_ingested(counts, err)
     with Job.open(path) as job, job.lock("run"):
         job.set_meta(outputs=list(map(as_utf8, outputs)))
@@ -127,6 +139,8 @@ def run_command(
         code = _plan_and_execute(job, options, settings, limits, progress)
         if code == RESUMABLE:
             raise typer.Exit(code)
-        print_exported(export(job, *outputs), *outputs, pending=0)
+        exported = export(job, *outputs)
+        print_exported(exported, *outputs, pending=0)
+        _print_next(path, missed=bool(exported.failures + exported.rejections))
         rejected = counts.rejected or counts.rejected_before
         raise typer.Exit(code or (SOME_FAILED if rejected else 0))

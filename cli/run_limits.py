@@ -1,45 +1,18 @@
-"""How much of a job to run now: so many rows, so long, or until a time of day."""
+"""The options that say how much of a job to run now: so many rows, so long, until a time of day."""
 
 import re
-import time
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
 
+from blend.cli.limits import RunLimits
 from blend.core.errors import BlendError
-from blend.core.running.time_limit import TimeLimit
 
 _LIMITS = "How much to run"
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 _UNITS_S = (86_400, 3600, 60, 1)
 _TIME_OF_DAY = re.compile(r"\d?\d:\d\d(?::\d\d)?")
-
-
-@dataclass(frozen=True, slots=True)
-class RunLimits:
-    """At most so many ``rows``, and ``seconds`` from when these limits were made.
-
-    ``most_rows``: which rows run is up to what finishes the most of them in time.
-    """
-
-    rows: int | None = None
-    seconds: float | None = None
-    most_rows: bool = False
-    made_s: float = field(default_factory=time.monotonic)
-
-    def time_limit(self, *, virtual: bool) -> TimeLimit | None:
-        """Return the time that is left; of an engine in virtual time, all of it in that."""
-        if self.seconds is None:
-            return None
-        if virtual:
-            return TimeLimit(self.seconds)
-        left_s = self.seconds - (time.monotonic() - self.made_s)
-        return TimeLimit(left_s, clock=time.monotonic)
-
-
-NO_LIMITS = RunLimits()
 
 
 def run_limits(

@@ -17,7 +17,8 @@ from blend.core.engines.openai_wire import error_object
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.running import executor
 from blend.core.running.breaker import Breaker
-from blend.core.running.scan import open_scanner
+from blend.core.running.carried import Carried, CarryingScanner
+from blend.core.running.scan import Scanner, open_scanner
 from blend.core.running.seat import Seat
 from blend.core.running.supervise import Life, supervise
 from blend.core.running.suspects import Mask, Suspects
@@ -40,6 +41,11 @@ def _never() -> bool:
     return False
 
 
+def never_until(_report: StepReport) -> bool:
+    """Hand nothing on."""
+    return False
+
+
 def _ignore(_report: StepReport) -> None:
     pass
 
@@ -57,7 +63,9 @@ class RunContext:
     """What a run is for, what it runs on, who watches it, and how much trouble it bears with.
 
     Once ``stopping`` is true what runs is finished and nothing more begun; once ``cut`` is true
-    what runs is dropped, as it is when the ``breaker`` trips. ``max_rebuilds``: fresh engines in a
+    what runs is dropped, as it is when the ``breaker`` trips. Once ``until``, which is told every
+    report, is true, the run ends and what runs goes on, for another run to carry; but it is dropped
+    where a row is suspected of killing engines. ``max_rebuilds``: fresh engines in a
     row without any new result. A ``limit`` of time drops what runs when it is over, and what would
     not be finished by then is not begun.
     """
@@ -67,6 +75,7 @@ class RunContext:
     settings: Mapping[str, object]
     stopping: Callable[[], bool] = _never
     cut: Callable[[], bool] = _never
+    until: Callable[[StepReport], bool] = never_until
     on_report: OnReport = _ignore
     say: Callable[[str], None] = _say_nothing
     max_rebuilds: int = 3
@@ -74,14 +83,29 @@ class RunContext:
     limit: TimeLimit | None = None
 
 
-def run_rows(job: Job, schedule: Schedule, seat: Seat, context: RunContext) -> Mapping[int, int]:
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a run leaves: the output tokens of each row that it ``dropped``, or what goes on."""
+
+    dropped: Mapping[int, int] = field(default_factory=dict)
+    carried: Carried | None = None
+
+
+def run_rows(
+    job: Job,
+    schedule: Schedule,
+    seat: Seat,
+    context: RunContext,
+    *,
+    carried: Carried | None = None,
+) -> Left:
     """Run the rows of *schedule*, which must have no result, and save what comes back.
 
-    An engine that dies is replaced. Returns the output tokens that each dropped row had when the
-    run was cut. Every result that arrived is in the job when this returns or raises. Raises
-    EngineDiedError when the engine died too often, BlendError for a full disk.
+    Those that are *carried* from the run before, all of them of *schedule*, run already. An engine
+    that dies is replaced. Every result that arrived is in the job when this returns or raises.
+    Raises EngineDiedError when the engine died too often, BlendError for a full disk.
     """
-    lives = _JobLives(job, schedule, seat, context)
+    lives = _JobLives(job, schedule, seat, context, carried)
     try:
         suspects = Suspects(job.deaths(), others_wait=_others_wait(job, schedule))
         supervise(lives, suspects, max_rebuilds=context.max_rebuilds)
@@ -89,7 +113,7 @@ def run_rows(job: Job, schedule: Schedule, seat: Seat, context: RunContext) -> M
         raise BlendError(
             full.message + lives.bytes_to_come(), hint=full.hint, exit_code=full.exit_code
         ) from full
-    return lives.dropped
+    return lives.left
 
 
 def _others_wait(job: Job, schedule: Schedule) -> bool:
@@ -101,8 +125,16 @@ def _others_wait(job: Job, schedule: Schedule) -> bool:
 class _JobLives:
     """Lives of one engine after another on the rows of one schedule."""
 
-    def __init__(self, job: Job, schedule: Schedule, seat: Seat, context: RunContext):
-        self.dropped: Mapping[int, int] = {}
+    def __init__(
+        self,
+        job: Job,
+        schedule: Schedule,
+        seat: Seat,
+        context: RunContext,
+        carried: Carried | None,
+    ):
+        self.left = Left()
+        self._carried = carried
         self._job = job
         self._schedule = schedule
         self._seat = seat
@@ -125,14 +157,15 @@ class _JobLives:
         if self._run and self._ending():
             return Life(0, stopped=True)
         before = self._answered
-        inside: set[int] = set()
+        carried, self._carried = self._carried, None
+        inside = set(carried.ages) if carried else set()
         try:
             with (
-                _opened_run(self._job, self._seat.engine, self._context, rows) as self._run,
+                _opened_run(self._job, self._seat.engine, self._context, rows, inside) as self._run,
                 Timeline(self._job, self._run) as timeline,
                 Recorder(self._job, self._run, clock=time.monotonic) as recorder,
             ):
-                self._work(self._schedule.only(rows), inside, recorder, timeline)
+                self._work(self._schedule.only(rows), carried, inside, recorder, timeline)
         except EngineDiedError as death:
             return Life(self._answered - before, death=death, inside=sorted(inside))
         passed_over = self._timed is not None and self._timed.passed_over
@@ -165,13 +198,18 @@ class _JobLives:
         return f"; about {rows * bytes_each:,.0f} bytes for the {rows:,} requests that are left"
 
     def _ending(self) -> bool:
-        return self._context.stopping() or self._dropping()
+        return self._context.stopping() or self._dropping() or self.left.carried is not None
 
     def _dropping(self) -> bool:
         return _cut(self._context) or self._context.breaker.tripped
 
     def _work(
-        self, schedule: Schedule, inside: set[int], recorder: Recorder, timeline: Timeline
+        self,
+        schedule: Schedule,
+        carried: Carried | None,
+        inside: set[int],
+        recorder: Recorder,
+        timeline: Timeline,
     ) -> None:
         """Run *schedule* on the present engine, and save what it reports."""
         engine = self._seat.engine
@@ -183,18 +221,8 @@ class _JobLives:
 
         if not self._await(engine, recorder):
             return
-        scanner = open_scanner(
-            schedule,
-            prompt_tokens=self._sizes.prompt_tokens,
-            sequences=self._sizes.sequences,
-            capacity=engine.capacity,
-        )
-        if self._context.limit is not None:
-            scanner = self._timed = TimedScanner(
-                scanner, self._context.limit, schedule, capacity=engine.capacity
-            )
         reports = executor.run(
-            scanner,
+            self._scanner(schedule, carried, engine),
             self._job.request,
             engine,
             on_admit=lambda rows: self._job.start_rows(self._run, rows),
@@ -203,11 +231,38 @@ class _JobLives:
         )
         for report in reports:
             take(report)
-            if self._dropping():
+            ends = self._context.until(report)
+            if self._dropping() or (ends and self._job.deaths()):
                 aborted = engine.abort()
                 take(aborted.report)
-                self.dropped = aborted.tokens
+                inside.clear()
+                self.left = Left(dropped=aborted.tokens)
                 return
+            if ends:
+                told = engine.ages()
+                # What is missing is about to be answered.
+                ages = {row: told.get(row, 1) for row in inside}
+                self.left = Left(carried=Carried(ages, self._sizes.sequences, report))
+                return
+
+    def _scanner(self, schedule: Schedule, carried: Carried | None, engine: Engine) -> Scanner:
+        if carried:
+            inside = np.zeros(len(self._scheduled), np.bool_)
+            inside[list(carried.ages)] = True
+            schedule = schedule.beginning_with(inside)
+        scanner = open_scanner(
+            schedule,
+            prompt_tokens=self._sizes.prompt_tokens,
+            sequences=self._sizes.sequences,
+            capacity=engine.capacity,
+        )
+        if carried:
+            scanner = CarryingScanner(scanner, carried)
+        if self._context.limit is not None:
+            scanner = self._timed = TimedScanner(
+                scanner, self._context.limit, schedule, capacity=engine.capacity
+            )
+        return scanner
 
     def _await(self, engine: Engine, recorder: Recorder) -> bool:
         """Wait until the engine runs; False when nothing more is to be begun."""
@@ -236,14 +291,17 @@ def _cut(context: RunContext) -> bool:
 
 
 @contextmanager
-def _opened_run(job: Job, engine: Engine, context: RunContext, rows: Mask) -> Iterator[int]:
-    job.release()
+def _opened_run(
+    job: Job, engine: Engine, context: RunContext, rows: Mask, inside: set[int]
+) -> Iterator[int]:
+    """Open a run of *rows*; those *inside* at its beginning, or at its end, stay in flight."""
     run = job.begin_run(
         purpose=context.purpose,
         engine=context.engine_name,
         engine_pid=engine.pid,
         settings=dict(context.settings),
     )
+    job.carry_on(run, inside)
     try:
         yield run
     except BaseException as error:
@@ -252,6 +310,9 @@ def _opened_run(job: Job, engine: Engine, context: RunContext, rows: Mask) -> It
             job.release()
             job.end_run(run, _outcome_of(error), cause=_cause_of(error))
         raise
+    if inside:
+        job.end_run(run, "handed on")
+        return
     job.release()
     job.end_run(run, _outcome(context, left=bool((rows & job.pending()).any())))
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from blend.cli.options import whole_number
+from blend.cli.engine_options import whole_number
 from blend.core.engines import Engine
 from blend.core.engines.openai_retry import Patience
 from blend.core.errors import BlendError

@@ -3,37 +3,41 @@
 What the warm-up of a plan and an execution have in common; they differ in when they end.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 
-from blend.cli.console import counted, err, inert
-from blend.cli.display import Display, ProgressStyle
 from blend.cli.engine import log_path, opened_engine
-from blend.cli.interrupt import Interrupt, drain_on_interrupt
+from blend.cli.engine_options import EngineOptions
+from blend.cli.interrupt import Interrupt
 from blend.cli.job_disk import warn_of_network_disk
-from blend.cli.options import EngineOptions
+from blend.cli.limits import RunLimits
+from blend.cli.next_steps import causes, helping, next_command
 from blend.cli.profiles import keep_profile
-from blend.cli.progress import RunProgress
-from blend.cli.run_limits import RunLimits
-from blend.cli.running import POLL_S, RunContext, run_rows
-from blend.cli.status import causes, helping, next_command
+from blend.cli.progress import RunProgress, Watch, unwatched
+from blend.cli.running import POLL_S, Left, RunContext, never_until, run_rows
+from blend.cli.wording import counted, plain
 from blend.cli.workload import planned_work, unplanned_work
 from blend.core.engines import Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.planning.identical import no_followers
 from blend.core.running.breaker import Breaker
+from blend.core.running.carried import Carried
 from blend.core.running.seat import Seat
 from blend.core.running.time_limit import TimeLimit
 from blend.core.schedule import Schedule
 from blend.store.job import Job, Purpose
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """An engine, perhaps still starting, the job it works on, and a person who may ask to stop.
 
-    ``limit``: the time that all its runs may take together. ``progress``: how they are shown.
+    ``limit``: the time that all its runs may take together. ``watch``: who sees how they go.
     """
 
     job: Job
@@ -42,7 +46,7 @@ class Session:
     interrupt: Interrupt
     breaker: Breaker
     limit: TimeLimit | None = None
-    progress: ProgressStyle = "auto"
+    watch: Watch = unwatched
 
     @property
     def engine(self) -> Engine:
@@ -52,10 +56,10 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run did; ``dropped`` maps rows that were cut off to the output tokens they had."""
+    """What a run did, and what it leaves."""
 
     progress: RunProgress
-    dropped: Mapping[int, int]
+    left: Left
 
 
 @contextmanager
@@ -63,18 +67,20 @@ def opened_session(
     job: Job,
     options: EngineOptions,
     limits: RunLimits | None = None,
-    progress: ProgressStyle = "auto",
+    watch: Watch = unwatched,
+    interrupt: AbstractContextManager[Interrupt] | None = None,
 ) -> Iterator[Session]:
-    """Start the job's engine, and stop it at the end; a second Ctrl-C raises KeyboardInterrupt.
+    """Start the job's engine, and stop it at the end.
 
+    Once *interrupt* is asked to, what runs is finished and nothing more begun.
     The death of the engine becomes a BlendError with the command that resumes.
     """
     warn_of_network_disk(job.path)
     try:
-        with drain_on_interrupt() as interrupt, opened_engine(job, options) as seat:
+        with interrupt or Interrupt() as asked, opened_engine(job, options) as seat:
             breaker = Breaker(options.tolerance.give_up_after)
             limit = limits.time_limit(virtual=options.name == "sim") if limits else None
-            yield Session(job, seat, options, interrupt, breaker, limit, progress)
+            yield Session(job, seat, options, asked, breaker, limit, watch)
     except EngineDiedError as error:
         log = log_path(job.path)
         raise BlendError(
@@ -86,15 +92,22 @@ def opened_session(
 
 
 def run_watched(
-    session: Session, schedule: Schedule, purpose: Purpose, *, bound_s: float | None = None
+    session: Session,
+    schedule: Schedule,
+    purpose: Purpose,
+    *,
+    bound_s: float = math.inf,
+    until: Callable[[StepReport], bool] = never_until,
+    carried: Carried | None = None,
 ) -> Ran | None:
     """Run the rows of *schedule*, which have no result, and show how far it is.
 
-    With *bound_s* the run is cut off after so many engine seconds, and at the first interrupt;
-    without, an interrupt lets what runs finish. None when nothing was begun: there are no rows, or
-    a person asked to stop before the engine ran.
+    A sample is cut off after *bound_s* engine seconds, and at the first interrupt, which lets what
+    runs finish otherwise. Once *until*, which is told every report, is true, what runs is handed
+    on. What is *carried* runs already. None when nothing was begun: there are no rows, or a person
+    asked to stop before the engine ran.
     """
-    if not len(schedule) or not await_engine(session):
+    if not len(schedule) or not (carried or await_engine(session)):
         return None
     job, options, interrupt = session.job, session.options, session.interrupt
     if purpose == "execute":
@@ -115,31 +128,32 @@ def run_watched(
         kv_capacity_tokens=capacity.kv_tokens,
         followed=followed,
     )
-    display = Display(progress, session.progress, stopping=lambda: interrupt.asked)
-
-    def show(report: StepReport) -> None:
-        progress.update(report)
-        display.show()
-
+    sampling = purpose == "sample"
     context = RunContext(
         purpose,
         options.name,
         dict(options.arguments) | {"pacing": session.engine.capacity.pacing},
-        stopping=lambda: bound_s is None and interrupt.asked,
-        cut=lambda: bound_s is not None and (interrupt.asked or progress.engine_s >= bound_s),
-        on_report=show,
-        say=lambda text: err.print(inert(text)),
+        stopping=lambda: not sampling and interrupt.asked,
+        cut=lambda: sampling and (interrupt.asked or progress.engine_s >= bound_s),
+        until=until,
+        say=lambda text: logger.info(plain(text)),
         max_rebuilds=options.tolerance.max_rebuilds,
         breaker=session.breaker,
         limit=session.limit,
     )
-    with display, interrupt.told_in_place(display.in_place):
-        dropped = run_rows(job, schedule, session.seat, context)
+    with session.watch(progress, interrupt) as seen:
+
+        def show(report: StepReport) -> None:
+            progress.update(report)
+            seen(report)
+
+        watched = replace(context, on_report=show)
+        left = run_rows(job, schedule, session.seat, watched, carried=carried)
     if options.name == "vllm":
         keep_profile(job, options)
     if session.breaker.tripped and len(schedule.only(job.pending())):
         raise _given_up(job, session.breaker.failed)
-    return Ran(progress, dropped)
+    return Ran(progress, left)
 
 
 def _given_up(job: Job, failed: int) -> BlendError:
@@ -157,7 +171,7 @@ def await_engine(session: Session) -> bool:
     """Wait until the engine runs; False when a person would rather stop, or the time is over."""
     engine, interrupt = session.engine, session.interrupt
     if not engine.wait_ready(0):
-        err.print(f"waiting for the engine to start: {session.options.name}")
+        logger.info(f"waiting for the engine to start: {session.options.name}")
     while not engine.wait_ready(POLL_S):
         if interrupt.asked or _over(session):
             return False
@@ -173,5 +187,7 @@ def _say_if_unpaced(session: Session) -> None:
     if session.options.pacing != "step-budget" or session.engine.capacity.pacing == "step budget":
         return
     log = log_path(session.job.path)
-    why = f", its log says why: `{inert(str(log))}`" if session.options.name == "vllm" else ""
-    err.print(f"the engine sets no budget for each step{why}; the pace is kept by a gate before it")
+    why = f", its log says why: `{plain(str(log))}`" if session.options.name == "vllm" else ""
+    logger.info(
+        f"the engine sets no budget for each step{why}; the pace is kept by a gate before it"
+    )

@@ -51,6 +51,16 @@ class SettingsCommand(TyperCommand):
             ctx.params["engine_arg"][:0] = ctx.default_map["engine_arg"]
         return left
 
+    def make_parser(self, ctx: Any) -> Any:
+        """Let every switch be taken back, too: one that is set elsewhere could not be otherwise."""
+        parser = super().make_parser(ctx)
+        for option in settable(self):
+            if (back := opposite(option)) is not None:
+                parser.add_option(
+                    obj=option, opts=[back], dest=option.name, action="store_const", const=False
+                )
+        return parser
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command, in silence where that is asked for; say which settings it took."""
         quiet_before, err.quiet = err.quiet, bool(ctx.params.get("quiet"))
@@ -72,6 +82,17 @@ def settable(command: TyperCommand) -> Iterator[TyperOption]:
 def long_name(option: TyperOption) -> str:
     """Return the long name of an option without its dashes: its key in a settings file."""
     return next(one[2:] for one in option.opts if one.startswith("--"))
+
+
+def opposite(option: TyperOption) -> str | None:
+    """Return what takes a switch back on the command line, as `--no-overwrite`; None for others.
+
+    A switch that says no is taken back without it: `--sample`.
+    """
+    if not option.is_bool_flag:
+        return None
+    name = long_name(option)
+    return f"--{name[3:]}" if name.startswith("no-") else f"--no-{name}"
 
 
 def variables(command: str, option: TyperOption) -> list[str]:

@@ -2,25 +2,22 @@
 
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from blend.cli.api import compare_policies
+from blend.cli.api import Batch
+from blend.cli.comparing import SimulatedDevice
 from blend.cli.completion import devices, policies
-from blend.cli.console import counted, err, inert, out, percent, print_json, significant
-from blend.cli.job_model import shape_of
-from blend.cli.machine import CALIBRATED, device_in, is_file_of_profiles, this_hardware
+from blend.cli.console import err, inert, out, print_json
+from blend.cli.machine import CALIBRATED
 from blend.cli.options import MAX_SEED, JobArgument, JsonOption
-from blend.cli.profiles import known_profile, load_profile, measured_line, profile_key
 from blend.cli.views.outlook import policies_table, unit_of
+from blend.cli.wording import counted, percent, significant
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
-from blend.core.planning.engine_model import EngineModel, engine_model
-from blend.core.planning.hardware import ModelShape, tensor_parallel
-from blend.core.planning.profile import Profile, with_costs
+from blend.core.planning.engine_model import EngineModel
 from blend.core.schedule import POLICIES, Policy
 from blend.store.job import Counts, Job
 
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from blend.core.planning.outlook import Outlook
 
 TELL_S = 30.0
-MEASURED = "measured"
 
 
 def simulate_command(
@@ -112,35 +108,25 @@ def simulate_command(
     as_json: JsonOption = False,
 ) -> None:
     """Predict how long the job would take on a device under each policy; runs nothing."""
-    policies = _policies(policy)
-    device = this_hardware(None if hardware == MEASURED else hardware)
-    with Job.open(job_path) as job:
-        shape = shape_of(
-            job, {"dtype": dtype, "kv-cache-dtype": kv_cache_dtype}, on_cpu=device.name == "cpu"
-        )
-        engine = engine_model(
-            tensor_parallel(device, tensor_parallel_size),
-            shape,
+    found = Batch(job_path).simulate(
+        SimulatedDevice(
+            hardware,
+            devices=tensor_parallel_size,
             mode=mode,
+            step_overhead_s=None if step_overhead_ms is None else step_overhead_ms / 1000.0,
+            memory_fraction=gpu_memory_utilization,
             max_sequences=max_num_seqs,
             step_tokens=max_num_batched_tokens,
-            context_tokens=int(job.meta("context_tokens") or 0),
-            overhead_s=None if step_overhead_ms is None else step_overhead_ms / 1000.0,
-            memory_fraction=gpu_memory_utilization,
-        )
-        if profile := _profile(hardware, shape, tensor_parallel_size):
-            err.print(measured_line(profile))
-            engine = with_costs(engine, profile.costs)
-        counts = job.counts()
-        planned = job.plan()
-        found = compare_policies(
-            job,
-            engine,
-            policies=policies,
-            draws=draws,
-            seed=seed,
-            on_run=_Watch(draws).tell,
-        )
+            dtype=dtype,
+            kv_cache_dtype=kv_cache_dtype,
+        ),
+        policies=_policies(policy),
+        draws=draws,
+        seed=seed,
+        on_run=_Watch(draws).tell,
+    )
+    with Job.open(job_path) as job:
+        counts, planned = job.counts(), job.plan()
     if as_json:
         print_json(document(found, counts, devices=tensor_parallel_size, seed=seed))
     else:
@@ -150,28 +136,6 @@ def simulate_command(
             err.print(
                 f"next: `{inert(command_line('blend', 'plan', job_path, '--policy', best.policy))}`"
             )
-
-
-def _profile(hardware: str | None, shape: ModelShape, devices: int) -> Profile | None:
-    """Return what the steps of a model cost where it was measured on the device that is meant."""
-    key = profile_key(shape, devices=devices)
-    if hardware is None:
-        return known_profile(key)
-    if hardware == CALIBRATED:
-        return load_profile(key, "calibrated")
-    if hardware != MEASURED:
-        if not is_file_of_profiles(hardware):
-            return None
-        path = Path(hardware)
-        key = profile_key(shape, devices=devices, device=device_in(path))
-        return load_profile(key, "calibrated", path=path)
-    found = load_profile(key)
-    if found is None:
-        raise BlendError(
-            f"no run of {shape.name} was measured on this machine",
-            hint="`blend execute` measures as it runs; or name a device with `--hardware`",
-        )
-    return found
 
 
 class _Watch:

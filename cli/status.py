@@ -1,21 +1,19 @@
 """`blend status`: how far a job is, and what went wrong in it."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 
-from blend.cli.console import counted, duration, inert, out, percent, print_json
+from blend.cli.console import inert, out, print_json
 from blend.cli.job_run import judgement
 from blend.cli.judged_run import judgement_document, judgement_lines
+from blend.cli.next_steps import helping, next_command
 from blend.cli.options import JobArgument, JsonOption
 from blend.cli.views.failures import causes_table
 from blend.cli.views.rejected import reasons_table
-from blend.core.causes import may_pass_later, name_of
+from blend.cli.wording import counted, duration, percent
 from blend.core.command_line import command_line
 from blend.core.utf8 import as_utf8
-from blend.store.job import Counts, FailureGroup, Job
-
-SHOWN_CAUSES = 3
+from blend.store.job import Counts, Job
 
 
 def status_command(job_path: JobArgument, as_json: JsonOption = False) -> None:
@@ -99,44 +97,6 @@ def next_step(job: Job, counts: Counts) -> str:
         report = command_line("blend", "report", job.path)
         return f"results in `{outputs[0]}`; what came of the plan: `{report}`"
     return f"next: `{next_command(job, counts)}`"
-
-
-def next_command(job: Job, counts: Counts) -> str:
-    """Return the command that takes the job further."""
-    if not counts.total or any(not source.complete for source in job.sources()):
-        return command_line("blend", "ingest", "FILE", "--job", job.path)
-    if not counts.unfinished:
-        return command_line("blend", "export", job.path, "-o", "OUT")
-    if job.plan() is None:
-        return command_line("blend", "plan", job.path)
-    resume = ("--resume",) if job.executed() else ()
-    return command_line("blend", "execute", job.path, *resume)
-
-
-def helping(job: Job, failures: Sequence[FailureGroup]) -> list[str]:
-    """Return for each group of failures the command that helps.
-
-    To run them again, where the request may be fine; else to look at what is wrong with one.
-    """
-    groups = [(group.status_code, group.message) for group in failures]
-    return [
-        command_line("blend", "retry", job.path, "--reason", name_of(group, groups))
-        if may_pass_later(group[0])
-        else command_line("blend", "show", job.path, "request", *_argument(example.custom_id))
-        for group, example in zip(groups, failures, strict=True)
-    ]
-
-
-def _argument(word: str) -> tuple[str, ...]:
-    return ("--", word) if word.startswith("-") else (word,)
-
-
-def causes(job: Job) -> list[str]:
-    """Return the most frequent causes of failures, a line each, with an example."""
-    return [
-        f"{counted(group.rows)} x {group.status_code}: {group.message} (as {group.custom_id})"
-        for group in job.failures()[:SHOWN_CAUSES]
-    ]
 
 
 def rows_line(counts: Counts) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from blend.cli.input_files import InputFile
-from blend.cli.judging import Judged, judged_lines
+from blend.cli.judging import Judged, Reading, judged_lines, unwatched
 from blend.cli.rejections import RejectionTally, place
 from blend.core.errors import SOME_FAILED, BlendError
 from blend.core.input.draft import Draft, Note, Rejection
@@ -37,14 +37,18 @@ class Survey:
     models: Counter[str] = field(default_factory=Counter)
 
 
-def survey(files: Sequence[InputFile], rules: SurveyRules) -> Survey:
+def survey(files: Sequence[InputFile], rules: SurveyRules, reading: Reading = unwatched) -> Survey:
     """Judge every line of the files in flat memory; raise BlendError for what the rules forbid."""
     found = Survey()
     with SeenIds() as ids:
         seen = None if rules.rename_duplicates else ids
         for file in files:
             for judged in judged_lines(
-                file.path, file.name, max_line_bytes=rules.max_line_bytes, seen=seen
+                file.path,
+                file.name,
+                max_line_bytes=rules.max_line_bytes,
+                seen=seen,
+                reading=reading,
             ):
                 _take(judged, file, rules, found)
     return found

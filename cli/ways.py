@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from blend.cli.options import EngineOptions
+from blend.cli.engine_options import EngineOptions
 from blend.core.engines import Capacity
 from blend.core.engines.vllm_arguments import CPU_DEFAULTS, CPU_STEP_TOKENS, GPU_DEFAULTS
 from blend.core.planning.engine_model import EngineModel, engine_model

@@ -13,6 +13,7 @@ from blend.cli.job_run import foreseen, planned_engine
 from blend.core.engines import Capacity, StepReport
 from blend.core.planning.choice import Costs, costs_of
 from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.timeline import TimelineBuckets
 from blend.core.schedule import Schedule
 from blend.store.job import Job, PlanRecord
 
@@ -22,27 +23,58 @@ OUTPUT_TOKEN_WORK = 8.0
 
 
 @dataclass(frozen=True, slots=True)
+class Course:
+    """The timeline of a plan, from the moment at which so many rows as now are answered."""
+
+    timeline: TimelineBuckets
+    answered_before: int
+
+    def share(self, *, answered: int, work_s: float, sure: float) -> float:
+        """Return the share of the time that has passed when the plan is where the run is.
+
+        By the rows *answered*, as far as they are *sure* (0 to 1) to tell it, else by the seconds
+        of computing and reading: those are there before anything is answered.
+        """
+        start_s = self.timeline.seconds_until(self.answered_before)
+        by_answers_s = self.timeline.seconds_until(self.answered_before + answered)
+        by_work_s = self.timeline.seconds_of(self.timeline.work_s(start_s) + work_s)
+        at_s = sure * by_answers_s + (1.0 - sure) * by_work_s
+        whole_s = float(self.timeline.seconds[-1]) - start_s
+        return (at_s - start_s) / whole_s if whole_s > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """The work of the rows of a run, in any unit, and what the plan says of all of it.
 
     ``by_row``: (rows of the job,), 0 for those that do not run. ``planned_s``: expected for all of
     it, None where that is not known; ``low`` and ``high``: its 10 % and 90 % bounds as factors of
-    it. ``token_s`` and ``read_s``: of a token computed and one read, to tell the density of what
-    ran; ``density`` is that of the whole job, None without a plan.
+    it. ``input_token`` and ``output_token``: the work of a prompt token computed and of one made,
+    on average. ``token_s`` and ``read_s``: of a token computed and one read, to tell the density of
+    what ran; ``density`` is that of the whole job, None without a plan. ``course``: how the plan
+    foresees the run, None where it foresaw another one.
     """
 
     by_row: npt.NDArray[np.float64]
     planned_s: float | None = None
     low: float = 1.0
     high: float = 1.0
+    input_token: float = 0.0
+    output_token: float = 0.0
     density: float | None = None
     token_s: float = 0.0
     read_s: float = 0.0
+    course: Course | None = None
 
     @property
     def total(self) -> float:
         """The work of all rows together."""
         return float(self.by_row.sum())
+
+    @property
+    def rows(self) -> int:
+        """How many rows run."""
+        return int(np.count_nonzero(self.by_row))
 
     def density_of(self, report: StepReport) -> tuple[float, float]:
         """Return the seconds of compute and of reading the cache that a report is worth."""
@@ -64,7 +96,9 @@ def planned_work(job: Job, schedule: Schedule, capacity: Capacity, *, as_planned
     a server on a machine of its own, and made-up answers in virtual time.
     """
     plan, whole = plan_of(job), schedule_of(job)
-    each = costs_in_plan(job, whole, capacity).shared_out_s
+    costs = costs_in_plan(job, whole, capacity)
+    each = costs.shared_out_s
+    outputs = whole.expected_tokens * job.sequences()[whole.order]
     by_row = np.zeros(len(job))
     by_row[whole.order] = each
     of_run = np.zeros(len(job))
@@ -77,10 +111,28 @@ def planned_work(job: Job, schedule: Schedule, capacity: Capacity, *, as_planned
         share * seconds if as_planned and seconds is not None else None,
         low,
         high,
+        _ratio(each.sum() - costs.decode_s.sum(), whole.uncached_tokens.sum()),
+        _ratio(costs.decode_s.sum(), outputs.sum()),
         schedule.root_density or None,
         engine.token_s,
         engine.read_s,
+        _course(plan, job, whole, schedule),
     )
+
+
+def _course(plan: PlanRecord, job: Job, whole: Schedule, schedule: Schedule) -> Course | None:
+    """Return how a plan foresees the run of *schedule*, where that is all that is left of it."""
+    timeline, left = foreseen(plan), whole.only(job.pending())
+    if timeline is None or not len(timeline.seconds):
+        return None
+    answered_before = int(timeline.answered[-1]) - len(left)
+    if answered_before < 0 or not np.array_equal(schedule.order, left.order):
+        return None
+    return Course(timeline, answered_before)
+
+
+def _ratio(work: float, tokens: float) -> float:
+    return float(work / tokens) if tokens else 0.0
 
 
 def costs_in_plan(job: Job, schedule: Schedule, capacity: Capacity) -> Costs:

@@ -18,11 +18,7 @@ def result_line(custom_id: str, completion: Completion) -> bytes:
     A row that did not run itself has the ``request_id`` of the one that ran, and a usage of zeros:
     over all lines, every token that was computed is counted once.
     """
-    # A line ending is only ever whitespace between JSON tokens; here it would end the line.
-    body = completion.body.replace(b"\r", b" ").replace(b"\n", b" ")
-    ran = completion.row
-    if completion.same_as is not None:
-        ran, body = completion.same_as, _without_usage(body)
+    ran = completion.row if completion.same_as is None else completion.same_as
     return (
         b'{"id": "batch_req_%08x", "custom_id": %b, '
         b'"response": {"status_code": %d, "request_id": "req_%08x", "body": %b}, "error": null}\n'
@@ -31,8 +27,15 @@ def result_line(custom_id: str, completion: Completion) -> bytes:
         orjson.dumps(custom_id),
         completion.status_code,
         ran,
-        body,
+        response_body(completion),
     )
+
+
+def response_body(completion: Completion) -> bytes:
+    """Return the answer or error object on one line, that of a copy with a usage of zeros."""
+    # A line ending is only ever whitespace between JSON tokens; here it would end the line.
+    body = completion.body.replace(b"\r", b" ").replace(b"\n", b" ")
+    return body if completion.same_as is None else _without_usage(body)
 
 
 def _without_usage(body: bytes) -> bytes:
@@ -53,16 +56,26 @@ def rejected_line(source: str, rejection: Rejection) -> bytes:
     Its own custom_id may be missing, or belong to the request that it duplicates; it stands
     inside the error.
     """
-    key = f"{source}:{rejection.line}"
+    key = rejection_key(source, rejection)
     error = {
         "code": error_code(rejection),
-        "message": f"{key}:{rejection.column}: {rejection.message}",
+        "message": rejection_message(source, rejection),
         "line": rejection.line,
         "column": rejection.column,
         "custom_id": rejection.custom_id,
     }
     record = {"id": f"rejected:{key}", "custom_id": key, "response": None, "error": error}
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def rejection_key(source: str, rejection: Rejection) -> str:
+    """Return what stands for the custom_id of a line that is no request: ``file:line``."""
+    return f"{source}:{rejection.line}"
+
+
+def rejection_message(source: str, rejection: Rejection) -> str:
+    """Return the place of a rejection and the full sentence."""
+    return f"{rejection_key(source, rejection)}:{rejection.column}: {rejection.message}"
 
 
 def error_code(rejection: Rejection) -> str:

@@ -16,6 +16,9 @@ PolicyChoice = Literal["auto", "paper", "blend", "memory-first", "dfs", "fcfs", 
 
 LEFT, RIGHT = 0, 1
 
+TWO_ENDED: tuple[Policy, ...] = ("paper", "blend")
+"""The policies whose scanner reads the order from both ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -58,4 +61,23 @@ class Schedule:
             self.density[keep],
             self.root_density,
             self.blending,
+        )
+
+    def beginning_with(self, inside: npt.NDArray[np.bool_]) -> "Schedule":
+        """Return this schedule with the rows of *inside*, indexed by row, at the ends of its order.
+
+        Each stands at the end that it belongs to: at the first where the order is read from there
+        alone.
+        """
+        two_ended = self.policy in TWO_ENDED
+        belongs_right = (self.side == RIGHT) & two_ended
+        first = np.where(inside[self.order], np.where(belongs_right, 2, 0), 1)
+        place = np.argsort(first, kind="stable")
+        return replace(
+            self,
+            order=self.order[place],
+            side=self.side[place],
+            expected_tokens=self.expected_tokens[place],
+            uncached_tokens=self.uncached_tokens[place],
+            density=self.density[place],
         )

@@ -1,4 +1,4 @@
-"""Draw the pictures that the documents show: a report in a browser, and views in a terminal.
+"""Draw the pictures that the documents show: a report in a browser, views and a run in a terminal.
 
 usage: python -m scripts.pictures (`make pictures`)
 
@@ -6,11 +6,17 @@ Needs Chromium for the report. Job and model are those of examples/, the job lar
 worth seeing, and the engine is the simulated one.
 """
 
+import fcntl
 import io
 import os
+import pty
+import re
 import shutil
+import struct
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +30,12 @@ PICTURES = ROOT / "docs" / "pictures"
 REQUESTS = 6000
 REPORT_SIZE = "1200,1765"
 TERMINAL_WIDTH = 96
+REDRAWN = re.compile(r"\r\x1b\[2K(?:\x1b\[1A\x1b\[2K)*")
+"""What a terminal is sent before the lines of a run are drawn again."""
+
+SHOWN_SHARE = 0.4
+"""Of the work, when the run is shown."""
+
 VIEWS = {"schedule": ["schedule"], "tree": ["tree", "--depth", "2"]}
 
 # Without the web font that rich links to: a picture must not ask the network.
@@ -61,13 +73,50 @@ def draw_views(job: Path) -> None:
     environment = os.environ | {"FORCE_COLOR": "1", "COLUMNS": str(TERMINAL_WIDTH)}
     for name, view in VIEWS.items():
         shown = subprocess.run([*command, *view], check=True, capture_output=True, env=environment)
-        paper = Console(record=True, width=TERMINAL_WIDTH, file=io.StringIO(), legacy_windows=False)
-        paper.print(Text.from_ansi(shown.stdout.decode()))
-        title = f"blend show {job.name} {' '.join(view)}"
-        svg = paper.export_svg(
-            title=title, theme=DEFAULT_TERMINAL_THEME, code_format=SVG, unique_id="terminal"
-        )
-        (PICTURES / f"{name}.svg").write_text(svg)
+        save(name, shown.stdout.decode(), title=f"blend show {job.name} {' '.join(view)}")
+
+
+def save(name: str, text: str, *, title: str) -> None:
+    """Write what a terminal shows as SVG."""
+    paper = Console(record=True, width=TERMINAL_WIDTH, file=io.StringIO(), legacy_windows=False)
+    paper.print(Text.from_ansi(text))
+    svg = paper.export_svg(
+        title=title, theme=DEFAULT_TERMINAL_THEME, code_format=SVG, unique_id="terminal"
+    )
+    (PICTURES / f"{name}.svg").write_text(svg)
+
+
+def run_drawn(job: Path) -> None:
+    """Execute *job* in a terminal, and write what it showed on the way as SVG."""
+    words = ["execute", job.name, "--engine", "sim"]
+    frames = REDRAWN.split(said_to_a_terminal([sys.executable, "-m", "blend.cli.app", *words]))
+    shares = [re.search(r"([\d.]+) %", Text.from_ansi(frame).plain) for frame in frames]
+    shown = next(
+        frame
+        for frame, share in zip(frames, shares, strict=True)
+        if share and float(share[1]) >= 100 * SHOWN_SHARE
+    )
+    save("run", shown.rstrip(), title=f"blend {' '.join(words)}")
+
+
+def said_to_a_terminal(words: list[str]) -> str:
+    """Run a command in a pseudo terminal and return all that it sent."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, TERMINAL_WIDTH, 0, 0))
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(TERMINAL_WIDTH)}
+    with subprocess.Popen(
+        words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        said = b""
+        # The end of a pseudo terminal is an error.
+        with suppress(OSError):
+            while chunk := os.read(ours, 65_536):
+                said += chunk
+    os.close(ours)
+    if process.returncode:
+        sys.exit(said.decode())
+    return said.decode().replace("\r\n", "\n")
 
 
 def draw() -> None:
@@ -81,7 +130,7 @@ def draw() -> None:
         job = folder / "mixed.blend"
         main(["ingest", "mixed.jsonl", "--job", job.name, "--model", "llama-3-8b"])
         main(["plan", job.name, "--engine", "sim", "--plan-time", "60"])
-        main(["execute", job.name, "--engine", "sim"])
+        run_drawn(job)
         draw_report(job)
         draw_views(job)
 

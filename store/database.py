@@ -5,7 +5,6 @@ SQLite's ``synchronous`` setting decides whether a commit waits for the disk.
 """
 
 import os
-import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from urllib.parse import quote
 
 from blend.core.causes import cause_of
 from blend.core.command_line import command_line
-from blend.core.errors import IN_USE, RESUMABLE, BlendError
+from blend.core.errors import BlendError
 from blend.store.migrations import (
     APPLICATION_ID,
     MIGRATIONS,
@@ -24,16 +23,13 @@ from blend.store.migrations import (
     format_version,
     migrate,
 )
+from blend.store.read_only import Frozen, frozen
+from blend.store.sqlite_errors import explained, is_refusal, job_beside
 
 CACHE_KIB = 16 * 1024
 CHECKPOINT_PAGES = 8 * 1024
 _CHECKED_EVERY = 10_000  # instructions of SQLite
-WORK_BYTES = 32 * 1024
-"""What SQLite must write beside a job before it can so much as read it."""
-
-
-class DiskFullError(BlendError):
-    """The disk has no room for what is to be written."""
+_FROZEN = "ro&immutable=1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +39,7 @@ class Database:
     path: Path
     connection: sqlite3.Connection
     wait_s: float
+    frozen: Frozen | None = None
 
     @contextmanager
     def write(self, *, durable: bool, size_bytes: int = 0) -> Iterator[sqlite3.Connection]:
@@ -50,7 +47,7 @@ class Database:
 
         ``size_bytes``, about what is written, is named when the disk is full.
         """
-        with _explained(self.path, size_bytes):
+        with explained(self.path, size_bytes):
             self.connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             try:
                 self.connection.execute("BEGIN IMMEDIATE")
@@ -65,10 +62,11 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """Hold one state of the job for several queries."""
-        with _explained(self.path):
+        with explained(self.path):
             try:
                 self.connection.execute("BEGIN")
-                yield self.connection
+                with self._unchanged():
+                    yield self.connection
             finally:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
@@ -76,10 +74,24 @@ class Database:
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """Hold one state of the job on a connection of its own, while this one goes on writing."""
-        with _explained(self.path), closing(_connect(self.path, "rw", self.wait_s)) as connection:
+        mode = _FROZEN if self.frozen else "rw"
+        with explained(self.path), closing(_connect(self.path, mode, self.wait_s)) as connection:
             connection.execute("PRAGMA query_only = 1")
             connection.execute("BEGIN")
-            yield connection
+            with self._unchanged():
+                yield connection
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        # Of a file that changed, SQLite may also have read nonsense.
+        try:
+            yield
+        except (sqlite3.Error, ValueError):
+            if self.frozen:
+                self.frozen.require_unchanged()
+            raise
+        if self.frozen:
+            self.frozen.require_unchanged()
 
     def damage(self, *, limit_s: float) -> str | None:
         """Return the first damage that SQLite finds in the file, None for none in *limit_s*."""
@@ -105,20 +117,35 @@ class Database:
 def open_database(path: Path, *, create: bool, wait_s: float) -> Database:
     """Open the job file at *path*, brought to the present format; *create* makes a missing one.
 
-    ``wait_s`` bounds the wait for another process's transaction.
+    ``wait_s`` bounds the wait for another process's transaction. A job in a folder that may not be
+    written is opened to be read.
     """
     _require_file(path, create)
-    with _explained(path):
-        connection = _connect(path, "rwc" if create else "rw", wait_s)
+    with explained(path):
         try:
-            _require_job(connection, path, create)
-            if format_version(connection) < len(MIGRATIONS):
-                connection.execute("PRAGMA journal_mode = WAL")
-                migrate(connection, MIGRATIONS)
-        except BaseException:
-            connection.close()
-            raise
+            connection = _opened(path, "rwc" if create else "rw", create=create, wait_s=wait_s)
+        except sqlite3.Error as error:
+            as_it_is = frozen(path) if is_refusal(error) and path.exists() else None
+            if as_it_is is None:
+                raise
+            connection = _opened(path, _FROZEN, create=create, wait_s=wait_s)
+            return Database(path, connection, wait_s, as_it_is)
     return Database(path, connection, wait_s)
+
+
+def _opened(path: Path, mode: str, *, create: bool, wait_s: float) -> sqlite3.Connection:
+    connection = _connect(path, mode, wait_s)
+    try:
+        _require_job(connection, path, create)
+        if mode == _FROZEN:
+            _require_format(connection, path)
+        elif format_version(connection) < len(MIGRATIONS):
+            connection.execute("PRAGMA journal_mode = WAL")
+            migrate(connection, MIGRATIONS)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
@@ -148,19 +175,13 @@ def _require_file(path: Path, create: bool) -> None:
     if not create:
         raise BlendError(
             f"no such job: {path}",
-            hint=_beside(path) or "make it with `blend ingest IN --job JOB`",
+            hint=job_beside(path) or "make it with `blend ingest IN --job JOB`",
         )
     if not path.parent.is_dir():
         raise BlendError(
             f"no such folder: {path.parent}",
             hint=f"make it: `{command_line('mkdir', '-p', path.parent)}`",
         )
-
-
-def _beside(path: Path) -> str | None:
-    """Return a hint at the job of a result file, where that is what was named."""
-    job = path.with_suffix(".blend") if path.name else path
-    return f"did you mean {job}?" if job != path and job.is_file() else None
 
 
 def _require_job(connection: sqlite3.Connection, path: Path, create: bool) -> None:
@@ -182,63 +203,10 @@ def _require_job(connection: sqlite3.Connection, path: Path, create: bool) -> No
         raise BlendError(f"job is empty: {path}", hint="fill it with `blend ingest IN --job JOB`")
 
 
-@contextmanager
-def _explained(path: Path, size_bytes: int = 0) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        known = _explanation(error, path, size_bytes)
-        if known is None:
-            raise
-        raise known from error
-
-
-def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendError | None:
-    """Return what the user can do about *error*; None for a fault of ours."""
-    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return BlendError(
-                f"job is locked by another process: {path}",
-                hint="wait for it, or find it with `fuser`",
-                exit_code=IN_USE,
-            )
-        case sqlite3.SQLITE_FULL:
-            return _disk_full(path, size_bytes)
-        case sqlite3.SQLITE_NOTADB:
-            return BlendError(
-                f"not a job: {path}", hint=_beside(path) or "jobs are made by `blend ingest`"
-            )
-        case sqlite3.SQLITE_CORRUPT:
-            return BlendError(
-                f"job is damaged: {path}: {error}",
-                hint=f"save what is left: `{command_line('sqlite3', path, '.recover')}"
-                " | sqlite3 recovered.db`",
-            )
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
-            return BlendError(
-                f"job cannot be written: {path}: {error}",
-                hint="check the permissions of the file and of its folder",
-            )
-        case sqlite3.SQLITE_IOERR if _free_bytes(path) < WORK_BYTES:
-            # SQLite could not make its index of the write-ahead log, which readers need too.
-            return _disk_full(path, max(size_bytes, WORK_BYTES))
-        case sqlite3.SQLITE_IOERR:
-            return BlendError(
-                f"job cannot be read or written: {path}: {error}",
-                hint="check the disk; a job belongs on a local one",
-                exit_code=RESUMABLE,
-            )
-        case _:
-            return None
-
-
-def _disk_full(path: Path, size_bytes: int) -> DiskFullError:
-    return DiskFullError(
-        f"disk full: {path}: {size_bytes:,} bytes to write, {_free_bytes(path):,} free",
-        hint="free some space and run the same command again; what was saved stays",
-        exit_code=RESUMABLE,
-    )
-
-
-def _free_bytes(path: Path) -> int:
-    return shutil.disk_usage(path.parent).free
+def _require_format(connection: sqlite3.Connection, path: Path) -> None:
+    if (version := format_version(connection)) < len(MIGRATIONS):
+        raise BlendError(
+            "job is of an older format, and may not be written to migrate it: "
+            f"{path}: format {version}, this blend reads {len(MIGRATIONS)}",
+            hint=f"copy it to a folder where you may write: `{command_line('cp', path, 'FOLDER')}`",
+        )

@@ -24,7 +24,7 @@ from blend.core.prompts import Prompts
 from blend.core.request import Request
 from blend.core.schedule import Schedule
 from blend.store import followers, lock, plans, results, retries, rows, runs, settings, sources
-from blend.store.database import Database, DiskFullError, open_database
+from blend.store.database import Database, open_database
 from blend.store.records import (
     Answered,
     Counts,
@@ -41,6 +41,7 @@ from blend.store.records import (
     Source,
     Step,
 )
+from blend.store.sqlite_errors import DiskFullError
 
 __all__ = [
     "Answered",
@@ -74,7 +75,8 @@ class Job:
     def open(cls, path: Path, *, create: bool = False, wait_s: float = LOCKED_WAIT_S) -> Self:
         """Open the job at *path*; with *create*, make it when missing.
 
-        Waits at most ``wait_s`` for another process's transaction, here and in every method.
+        Waits at most ``wait_s`` for another process's transaction, here and in every method. Where
+        nothing may be written the job is opened to be read, if it can be: see `store/read_only.py`.
         """
         return cls(open_database(Path(path), create=create, wait_s=wait_s))
 
@@ -82,6 +84,11 @@ class Job:
     def path(self) -> Path:
         """Where the job lies."""
         return self._database.path
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the job is read as a file that does not change: nothing may be written here."""
+        return self._database.frozen is not None
 
     def close(self) -> None:
         """Close the file."""
@@ -207,6 +214,10 @@ class Job:
     def sizes(self) -> Sizes:
         """Return prompt tokens, max_tokens and sequences of all rows, without reading a token."""
         return rows.sizes(self._database)
+
+    def sequences(self) -> npt.NDArray[np.int32]:
+        """Return how many sequences each row asks for."""
+        return rows.sequences(self._database)
 
     def prompts(self, of_rows: npt.NDArray[np.int64] | None = None) -> Prompts:
         """Return the tokens of all rows, or of those named; memory is that of the result."""
@@ -338,6 +349,10 @@ class Job:
     def start_rows(self, run: int, of_rows: Iterable[int]) -> None:
         """Mark rows as in flight, so that a killed process still knows what it had begun."""
         results.start_rows(self._database, run, of_rows)
+
+    def carry_on(self, run: int, of_rows: Iterable[int]) -> None:
+        """Mark rows that an earlier run began as in flight in this one; no other is in flight."""
+        results.carry_on(self._database, run, of_rows)
 
     def record(self, run: int, completions: Sequence[Completion]) -> None:
         """Save results durably; of two results for a row the first stays."""

@@ -1,5 +1,6 @@
 """Plans and the schedule of the latest one."""
 
+import sqlite3
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +14,13 @@ from blend.core.schedule import Schedule
 from blend.store import blending, followers
 from blend.store.database import Database
 from blend.store.records import Place, PlanRecord
-from blend.store.rows import count_rows
+from blend.store.rows import count_rows, read_columns
 from blend.store.settings import json_text
 
 ROWS_A_SLICE = 16_384
 SUBTREES = "subtrees"
+EXPECTED = "expected tokens"
+"""Of each row, as in its line of the schedule: read at once, it is there in no time."""
 
 _SCHEDULE = np.dtype(
     [
@@ -53,18 +56,13 @@ def save_plan(
         ).lastrowid
         assert plan is not None
         sql.execute("DELETE FROM schedule")
-        sql.execute("DELETE FROM blobs WHERE key IN (?, ?)", (blending.KEY, SUBTREES))
-        if record.subtree is not None:
-            packed = zlib.compress(record.subtree.astype("<i4").tobytes(), 1)
-            sql.execute("INSERT INTO blobs VALUES (?, ?)", (SUBTREES, packed))
-        if schedule.blending is not None:
-            packed = blending.to_bytes(schedule.blending)
-            sql.execute("INSERT INTO blobs VALUES (?, ?)", (blending.KEY, packed))
+        sql.execute("DELETE FROM blobs WHERE key IN (?, ?, ?)", (blending.KEY, SUBTREES, EXPECTED))
         sql.executemany(
             "INSERT INTO schedule (plan, position, row, side, expected_tokens, uncached_tokens,"
             " density, length_source) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             _lines(plan, schedule, record),
         )
+        sql.executemany("INSERT INTO blobs VALUES (?, ?)", _packed(sql, record, schedule))
         followers.replace(sql, new_followers)
         sql.executemany(
             "INSERT INTO samples VALUES (?, ?, ?, ?)",
@@ -141,15 +139,19 @@ def expected_tokens(database: Database) -> npt.NDArray[np.float64]:
     NaN for a row that is in no plan.
     """
     with database.read() as sql:
+        packed = sql.execute("SELECT value FROM blobs WHERE key = ?", (EXPECTED,)).fetchone()
         expected = np.full(count_rows(sql), np.nan)
-        table = np.fromiter(
-            sql.execute(
-                "SELECT row, expected_tokens FROM schedule"
-                " WHERE plan = (SELECT max(plan) FROM plans)"
-            ),
-            np.dtype([("row", np.int64), ("tokens", np.float64)]),
+        if packed:
+            planned = np.frombuffer(zlib.decompress(packed[0]), "<f8")
+            expected[: len(planned)] = planned
+            return expected
+        # A plan that is older than the packed column.
+        rows, tokens = read_columns(
+            sql,
+            {"row": np.int64, "expected_tokens": np.float64},
+            "FROM schedule WHERE plan = (SELECT max(plan) FROM plans)",
         )
-    expected[table["row"]] = table["tokens"]
+    expected[rows] = tokens
     return expected
 
 
@@ -172,6 +174,19 @@ def place(database: Database, row: int) -> Place | None:
             (int(row),),
         ).fetchone()
     return Place(*found) if found else None
+
+
+def _packed(
+    sql: sqlite3.Connection, record: PlanRecord, schedule: Schedule
+) -> Iterator[tuple[str, bytes]]:
+    """Yield what is read of a plan as a whole, as bytes under a key."""
+    expected = np.full(count_rows(sql), np.nan)
+    expected[schedule.order] = schedule.expected_tokens
+    yield EXPECTED, zlib.compress(expected.astype("<f8").tobytes(), 1)
+    if record.subtree is not None:
+        yield SUBTREES, zlib.compress(record.subtree.astype("<i4").tobytes(), 1)
+    if schedule.blending is not None:
+        yield blending.KEY, blending.to_bytes(schedule.blending)
 
 
 def _lines(plan: int, schedule: Schedule, record: PlanRecord) -> Iterator[tuple[Any, ...]]:

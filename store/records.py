@@ -13,6 +13,7 @@ Outcome = Literal[
     "finished",
     "stopped",
     "cut off",
+    "handed on",
     "gave up",
     "interrupted",
     "engine died",

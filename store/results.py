@@ -12,7 +12,7 @@ from blend.core.completion import Completion
 from blend.store.database import Database
 from blend.store.followers import hand_on
 from blend.store.records import Answered, Counts, Failure, FailureGroup
-from blend.store.rows import count_rows
+from blend.store.rows import count_rows, read_columns
 
 MESSAGE_CHARACTERS = 200
 
@@ -73,6 +73,15 @@ def record(database: Database, run: int, completions: Sequence[Completion], *, n
             if followed:
                 hand_on(sql, "leader = ?", int(completion.row))
         sql.execute("UPDATE runs SET heartbeat = ? WHERE run = ?", (now, run))
+
+
+def carry_on(database: Database, run: int, rows: Iterable[int]) -> None:
+    """Mark *rows*, which another run has begun, as in flight in *run*; no other is in flight."""
+    with database.write(durable=False) as sql:
+        sql.execute("UPDATE attempts SET running_in = NULL WHERE running_in IS NOT NULL")
+        sql.executemany(
+            "UPDATE attempts SET running_in = ?2 WHERE row = ?1", ((int(row), run) for row in rows)
+        )
 
 
 def release(database: Database, rows: Iterable[int] | None) -> int:
@@ -153,25 +162,22 @@ def output_tokens(database: Database) -> tuple[npt.NDArray[np.int64], npt.NDArra
     (k,) and (k,).
     """
     with database.read() as sql:
-        found = sql.execute(
-            "SELECT row, completion_tokens FROM results"
-            " WHERE status_code = 200 AND same_as IS NULL ORDER BY row"
-        ).fetchall()
-    columns = np.array(found, np.int64).reshape(-1, 2)
-    return columns[:, 0], columns[:, 1]
+        rows, tokens = read_columns(
+            sql,
+            {"row": np.int64, "completion_tokens": np.int64},
+            "FROM results WHERE status_code = 200 AND same_as IS NULL",
+        )
+    return rows, tokens
 
 
 def answered(database: Database) -> Answered:
     """Return what the answered rows took, without reading a text."""
     names = ("row", "prompt_tokens", "completion_tokens", "cached_tokens")
     with database.read() as sql:
-        table = np.fromiter(
-            sql.execute(
-                f"SELECT {', '.join(names)} FROM results WHERE status_code = 200 ORDER BY row"
-            ),
-            np.dtype([(name, np.int64) for name in names]),
+        found = read_columns(
+            sql, dict.fromkeys(names, np.int64), "FROM results WHERE status_code = 200"
         )
-    return Answered(*(np.ascontiguousarray(table[name]) for name in names))
+    return Answered(*found)
 
 
 def failed(database: Database) -> Iterator[Failure]:

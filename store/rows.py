@@ -1,7 +1,7 @@
 """What planning and execution read of the rows: requests, prompts, sizes."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -88,6 +88,16 @@ def sizes(database: Database) -> Sizes:
         return _sizes(sql)
 
 
+def sequences(database: Database) -> npt.NDArray[np.int32]:
+    """Return how many sequences each row asks for, (n,)."""
+    with database.read() as sql:
+        each = np.ones(count_rows(sql), np.int32)
+        more = {"row": np.int64, "sequences": np.int32}
+        rows, several = read_columns(sql, more, "FROM requests WHERE sequences <> 1")
+    each[rows] = several
+    return each
+
+
 def prompts(database: Database, rows: npt.NDArray[np.int64] | None) -> Prompts:
     """Return the tokens of all rows, or of those named, ascending; memory is that of the result."""
     with database.read() as sql:
@@ -113,7 +123,7 @@ def pending(database: Database) -> npt.NDArray[np.bool_]:
     """Return which rows have no result yet, (n,)."""
     with database.read() as sql:
         without = np.ones(count_rows(sql), np.bool_)
-        without[column(sql, "SELECT row FROM results")] = False
+        without[read_columns(sql, {"row": np.int64}, "FROM results")[0]] = False
     return without
 
 
@@ -122,15 +132,32 @@ def column(sql: sqlite3.Connection, query: str, *values: Any) -> npt.NDArray[np.
     return np.fromiter((r for (r,) in sql.execute(query, values)), np.int64)
 
 
+def read_columns(
+    sql: sqlite3.Connection, names: Mapping[str, npt.DTypeLike], source: str
+) -> list[npt.NDArray[Any]]:
+    """Return columns of *source*, a query from its FROM on, as arrays (k,) of the dtypes named.
+
+    Sorted by the first. The columns hold numbers, no NULL; of a real, 15 digits come back.
+    """
+    # One text a column: a Python object for each number would take three times as long.
+    joined = ", ".join(f"group_concat({name})" for name in names)
+    texts = sql.execute(f"SELECT {joined} {source}").fetchone()
+    found = [
+        np.fromstring(text, dtype, sep=",") if text else np.empty(0, dtype)
+        for text, dtype in zip(texts, names.values(), strict=True)
+    ]
+    # SQLite promises no order of what it joins, but the same for all columns.
+    order = np.argsort(found[0], kind="stable")
+    return [column[order] for column in found]
+
+
 def _sizes(sql: sqlite3.Connection) -> Sizes:
-    table = np.fromiter(
-        sql.execute("SELECT prompt_tokens, max_tokens, sequences FROM requests ORDER BY row"),
-        np.dtype([("prompt_tokens", np.int64), ("max_tokens", np.int32), ("sequences", np.int32)]),
-        count_rows(sql),
+    _, *found = read_columns(
+        sql,
+        {"row": np.int64, "prompt_tokens": np.int64, "max_tokens": np.int32, "sequences": np.int32},
+        "FROM requests",
     )
-    return Sizes(
-        *(np.ascontiguousarray(table[n]) for n in ("prompt_tokens", "max_tokens", "sequences"))
-    )
+    return Sizes(*found)
 
 
 def _known_tokens(sql: sqlite3.Connection) -> npt.NDArray[np.float64]:

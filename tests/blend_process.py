@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from blend.store.job import Counts, Job
-from tests.tiny_engine import engine_core, living, wait_until
+from tests.tiny_engine import WAIT_S, engine_core, living, wait_until
 
 Victims = Literal["blend", "host", "both"]
 
-WAIT_S = 120.0
 ARGV = [sys.executable, "-c", "import sys; from blend.cli.app import main; sys.exit(main())"]
 
 
@@ -40,7 +39,7 @@ class BlendProcess:
 
     def host(self) -> int:
         """Wait for the process that leads the engine's process group."""
-        assert wait_until(self._look_for_host, timeout_s=WAIT_S), self.stderr
+        assert wait_until(self._look_for_host), self.stderr
         assert self._group is not None
         return self._group
 
@@ -63,7 +62,7 @@ class BlendProcess:
             assert self._process.poll() is None, self.stderr
             return finished(job) >= goal
 
-        assert wait_until(reached, timeout_s=WAIT_S), self.stderr
+        assert wait_until(reached), self.stderr
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -100,9 +99,8 @@ class BlendProcess:
 
     def exit_code(self) -> int:
         """Wait for the end of the command, and for that of all its engine's processes."""
-        # Another engine may have to start.
-        code = self._process.wait(2 * WAIT_S)
-        assert wait_until(lambda: not self._engine_processes(), timeout_s=WAIT_S)
+        code = self._process.wait(WAIT_S)
+        assert wait_until(lambda: not self._engine_processes())
         return code
 
     def _engine_processes(self) -> set[int]:

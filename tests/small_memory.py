@@ -19,8 +19,6 @@ KV_TOKENS = 4096
 STEP_TOKENS = 1536
 THRESHOLD = 64
 
-WAIT_S = 120.0
-
 
 @dataclass(frozen=True)
 class SmallMemory:
@@ -46,7 +44,7 @@ class SmallMemory:
         self.hold()
         try:
             yield
-            assert wait_until(lambda: cells[ARRIVED] == before + arriving, timeout_s=WAIT_S)
+            assert wait_until(lambda: cells[ARRIVED] == before + arriving)
         finally:
             self.let_go()
 

@@ -1,6 +1,7 @@
 """What is found in prompts is said by the commands: in words, with figures that can be checked."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,27 @@ def test_advice_says_what_to_move_and_what_it_saves() -> None:
     assert max(map(len, lines)) <= 70  # beside a label of ten
 
 
+@pytest.mark.parametrize(
+    ("known", "worth"),
+    [
+        ({}, 10_000),
+        ({"token_s": 1e-3}, 1_000),
+        ({"token_s": 1e-3, "run_s": 50.0}, 1_000),
+        ({"token_s": 1e-3, "run_s": 3600.0}, 36_000),
+        ({"token_s": 1e-6}, 1_000_000),
+    ],
+)
+def test_what_saves_next_to_nothing_is_not_advised(known: dict[str, float], worth: int) -> None:
+    (late,) = FOUND.late_sharing
+    told = [
+        advice(replace(FOUND, late_sharing=(replace(late, saved_tokens=tokens),)), **known)
+        for tokens in (worth - 1, worth)
+    ]
+
+    assert ["would save" in " ".join(one) for one in told] == [False, True]
+    assert "1,200 requests repeat" in told[0][0]
+
+
 def test_nothing_found_is_nothing_said() -> None:
     assert advice(PromptLint((), 0, 0, None, None)) == []
 
@@ -66,8 +88,10 @@ def test_check_tells_of_prompts_without_a_model(tmp_path: Path, capsys) -> None:
 
 
 def test_plan_and_show_tell_of_prompts_in_tokens_and_time(
-    tmp_path: Path, tiny_tokenizer_dir: Path, capsys
+    tmp_path: Path, tiny_tokenizer_dir: Path, capsys, monkeypatch
 ) -> None:
+    monkeypatch.setattr("blend.cli.advice.LEAST_S", 0.0)
+    monkeypatch.setattr("blend.cli.advice.LEAST_RUN_SHARE", 0.0)
     path = ingested(tmp_path / "batch.blend", requests(30), model=tiny_tokenizer_dir)
     assert main(["plan", str(path), "--no-sample", "--hardware", "a100-80g"]) == 0
     said = capsys.readouterr().err

@@ -38,7 +38,7 @@ def costs(shape: list[tuple[int, int]]) -> Costs:
     own = np.array([seconds for seconds, _ in shape], float)
     lcp = np.array([0, *(shared for _, shared in shape[1:])], np.int64)
     tree = tree_of(np.arange(len(own)), lengths=np.full(len(own), 9), lcp=lcp)
-    return Costs(tree, own, tree.segment.astype(float))
+    return Costs(tree, own, tree.segment.astype(float), np.zeros_like(own))
 
 
 SHAPES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 4)), min_size=1, max_size=7)

@@ -237,7 +237,7 @@ def test_pictures_are_small_and_shown_with_words_for_who_cannot_see_them() -> No
             shown[(document.parent / target).resolve()] = words
     pictures = sorted(PICTURES.iterdir())
 
-    assert {"report.png", "schedule.svg", "tree.svg"} <= {path.name for path in pictures}
+    assert {"report.png", "run.svg", "schedule.svg", "tree.svg"} <= {path.name for path in pictures}
     for path in pictures:
         assert path.stat().st_size <= 200_000, path.name
         assert len(shown[path.resolve()]) > 30, path.name

@@ -57,6 +57,13 @@ def test_buckets_add_up_to_the_run(run: Stretches, buckets: int) -> None:
     assert (np.diff(found.answered) >= 0).all()
 
 
+def test_answers_within_one_long_stretch_come_evenly_in_finer_buckets() -> None:
+    one = np.array([7])
+    whole = measured_timeline(Stretches(np.array([10.0]), one, one, one, one, one), engine())
+
+    assert resampled(whole, np.array([0.1, 5.0, 9.9, 11.0])).answered.tolist() == [0, 4, 7, 7]
+
+
 @given(run=stretches(), longer=st.floats(1, 3))
 def test_a_timeline_on_a_longer_axis_loses_nothing_and_ends_where_it_ended(
     run: Stretches, longer: float

@@ -15,15 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blend.cli.api import (
-    PlanOptions,
-    observations_of,
-    plan_job,
-    sample_schedule,
-)
-from blend.cli.api import find_followers as find_job_followers
 from blend.cli.app import main
-from blend.cli.export import export
+from blend.cli.exporting import export
+from blend.cli.observing import find_followers as find_job_followers
+from blend.cli.observing import observations_of
+from blend.cli.planning import Planned, PlanOptions, make_plan, sample_schedule
 from blend.cli.running import RunContext, run_rows
 from blend.core.engines.sim import SimEngine
 from blend.core.input.identity import request_digest
@@ -251,7 +247,7 @@ def run_to_the_end(job: Job, options: PlanOptions, output: Path) -> list[dict[st
     seat = Seat(lambda: SimEngine(capacity(), step_s=step_s))
     run_rows(job, sample_schedule(job, prompts, tree, options), seat, SAMPLE)
     seen = observations_of(job, prompts, {})
-    plan_job(job, prompts, tree, options, seen, followers=followers)
+    make_plan(prompts, tree, options, seen, Planned.of(job)).save(job, followers)
     planned = job.schedule()
     assert planned is not None
     run_rows(job, planned.only(job.pending()), seat, EXECUTE)

@@ -44,6 +44,7 @@ def test_rows_come_back_as_they_were_appended(
         prompts, sizes = job.prompts(), job.sizes()
 
         assert len(job) == len(prompts) == len(rows)
+        assert job.sequences().tolist() == sizes.sequences.tolist()
         assert job.custom_ids(range(len(rows))) == [row.custom_id for row in rows]
         for i, (row, request) in enumerate(zip(rows, requests, strict=True)):
             assert (request.row, request.custom_id, request.body) == (i, row.custom_id, row.body)

@@ -1,6 +1,7 @@
 """A plan and its schedule come back as they were saved."""
 
 import sqlite3
+from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,29 @@ def test_a_plan_comes_back_with_its_sample(tmp_path: Path) -> None:
         assert found.created > 0
         assert job.place(2) == (0, 0, 3.5, 0, 0.25, 1)
         assert job.place(0) == (1, 0, 3.5, 1, 0.25, 3)
+
+
+def test_what_is_expected_of_each_row_is_that_of_the_latest_plan(tmp_path: Path) -> None:
+    lengths = np.array([1 / 3, 2.0**53, 5e-324])
+    with filled_job(tmp_path / "j.db", rows=4) as job:
+        job.save_plan(PlanRecord("dfs"), schedule([0, 1, 2, 3], policy="dfs"))
+        job.save_plan(PlanRecord("paper"), replace(schedule([3, 0, 1]), expected_tokens=lengths))
+        found = job.expected_tokens()
+
+        assert found.tolist()[:2] == lengths.tolist()[1:]
+        assert np.isnan(found[2])
+        assert found[3] == lengths[0]
+
+
+def test_a_plan_from_before_its_columns_were_packed_says_what_it_expects(tmp_path: Path) -> None:
+    with filled_job(tmp_path / "j.db", rows=3) as job:
+        job.save_plan(PlanRecord("paper"), schedule([2, 0]))
+        with closing(sqlite3.connect(job.path)) as older, older:
+            older.execute("DELETE FROM blobs")
+        found = job.expected_tokens()
+
+        assert found[[0, 2]].tolist() == [3.5, 3.5]
+        assert np.isnan(found[1])
 
 
 def test_the_latest_plan_counts(tmp_path: Path) -> None:

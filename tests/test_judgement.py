@@ -3,8 +3,15 @@
 import numpy as np
 import pytest
 
+from blend.cli.judged_run import lengths_in_words
 from blend.core.planning.hardware import hardware_preset, model_preset
-from blend.core.planning.judgement import Against, AnsweredRows, judge, worst_of
+from blend.core.planning.judgement import (
+    Against,
+    AnsweredRows,
+    SubtreeJudgement,
+    judge,
+    worst_of,
+)
 
 DEVICE = {"hardware": hardware_preset("a100-80g"), "model": model_preset("llama-3-8b")}
 #          0
@@ -89,3 +96,17 @@ def test_before_the_first_answer_there_is_nothing_to_judge() -> None:
 
     assert (found.rows, found.factor, found.worst) == (0, 1.0, None)
     assert found.output_tokens.ratio is None
+
+
+@pytest.mark.parametrize(
+    ("expected", "mean", "misjudged_s", "said"),
+    [
+        (100.0, 130.0, 9.0, "130 tokens, 100 predicted"),
+        (190.2, 189.8, 1.1, "190 tokens as predicted, but further apart"),
+        (190.2, 189.8, -1.1, "190 tokens as predicted, but closer together"),
+    ],
+)
+def test_a_subtree_is_said_to_be_misjudged_by_what_differs(
+    expected: float, mean: float, misjudged_s: float, said: str
+) -> None:
+    assert lengths_in_words(SubtreeJudgement(5, expected, mean, misjudged_s)) == said

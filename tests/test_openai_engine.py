@@ -224,6 +224,7 @@ def test_abort_drops_what_is_inside_and_the_engine_can_be_used_on() -> None:
         for row in range(20):
             engine.submit(request(row))
         wait_until(lambda: len(server.arrivals) >= 5)
+        ages = engine.ages()
         aborted = engine.abort()
         server.fault_of = lambda _name, _attempt: "none"
         completions, _, came = run(engine, 6)
@@ -232,6 +233,7 @@ def test_abort_drops_what_is_inside_and_the_engine_can_be_used_on() -> None:
     assert finished | aborted.tokens.keys() == set(range(20))
     assert not finished & aborted.tokens.keys()
     assert set(aborted.tokens.values()) == {0}
+    assert ages == dict.fromkeys(range(20), 0)
     assert (aborted.report.running, aborted.report.waiting) == (0, 0)
     assert sorted(came) == list(range(6))
     assert {c.status_code for c in completions.values()} == {200}

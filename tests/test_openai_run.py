@@ -13,6 +13,7 @@ import pytest
 from blend.cli import server as cli_server
 from blend.cli.app import main
 from blend.core.engines.openai_retry import Patience
+from blend.store.job import Job
 from tests.batch_files import chat, completion, read_lines, write_requests
 from tests.faulty_server import KEY, MODEL, FaultyServer, serving
 
@@ -186,8 +187,8 @@ def test_the_run_remembers_which_server_it_was(source: Path, tiny_tokenizer_dir:
     assert json.loads(settings) == expected
 
 
-def test_a_sample_that_is_cut_off_is_dropped_at_the_server_too(
-    source: Path, tiny_tokenizer_dir: Path
+def test_a_sample_that_is_not_through_goes_on_beside_the_plan_and_nothing_is_asked_twice(
+    source: Path, tiny_tokenizer_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(FaultyServer(answer_s=1.0)) as server:
         argv = command(
@@ -195,9 +196,32 @@ def test_a_sample_that_is_cut_off_is_dropped_at_the_server_too(
         )
         assert main(argv) == 0
 
-    # Those of the sample arrived twice.
-    assert len(server.arrivals) > ROWS
+    assert "go on" in capsys.readouterr().err
+    assert sorted(server.arrivals) == sorted(f"r{i}" for i in range(ROWS))
     assert outcome(source) == {custom_id: [200] for custom_id in ids()}
+    with Job.open(source.with_name("out.blend")) as job:
+        plan = job.plan()
+        assert [run.outcome for run in job.runs()] == ["handed on", "finished"]
+    assert plan is not None
+    # The server does not tell how old an answer is: nothing was seen of any.
+    assert not len(plan.sample_rows)
+
+
+def test_a_sample_that_is_cut_off_is_dropped_at_the_server_too(
+    source: Path, tiny_tokenizer_dir: Path
+) -> None:
+    job = source.with_name("out.blend")
+    with serving(FaultyServer(answer_s=1.0)) as server:
+        argv = command(source, server, tiny_tokenizer_dir, "--sample-rate", "0.2")
+        _, _, _, _, _, *engine = argv
+        assert main(["ingest", str(source), "--job", str(job), *engine[:2]]) == 0
+        assert main(["plan", str(job), *engine[2:], "--sample-seconds", "0.1"]) == 0
+
+    with Job.open(job) as opened:
+        (sample,) = opened.runs()
+        assert sample.outcome == "cut off"
+        assert opened.counts().pending == ROWS
+    assert 0 < len(server.arrivals) < ROWS
 
 
 @pytest.mark.parametrize(

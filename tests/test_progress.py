@@ -2,9 +2,12 @@
 
 import io
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from blend.cli import console as consoles
@@ -12,9 +15,10 @@ from blend.cli.app import main
 from blend.cli.console import err, print_error, warn
 from blend.cli.display import PLAIN_LINES_S, Display, settled
 from blend.cli.progress import RunProgress, about
-from blend.cli.workload import Workload, planned_work
+from blend.cli.workload import Course, Workload, planned_work
 from blend.core.completion import Completion
 from blend.core.engines import StepReport
+from blend.core.planning.timeline import TimelineBuckets
 from blend.store.job import Job
 from tests.batch_files import ingested, mixed
 from tests.simulated_job import large_model_job
@@ -82,6 +86,65 @@ def test_the_time_left_is_first_the_plans_and_then_that_of_the_pace() -> None:
     assert seen[-1][0] == pytest.approx(seen[-1][1])
     progress.update(report(11))
     assert progress.left is None
+
+
+def test_rows_that_run_count_by_their_tokens() -> None:
+    progress = run_of(5, Clock(), input_token=0.01, output_token=0.005)
+
+    progress.update(report())  # 300 tokens computed, 200 made
+    assert progress.share == pytest.approx(4 / 31)
+    progress.update(report(0, 1, 2, 3))
+    assert progress.share == pytest.approx((15 + 8) / 31)
+    for _ in range(20):
+        progress.update(report())
+    assert 0.9 < progress.share < 1
+
+
+def test_what_is_done_never_goes_back() -> None:
+    progress = run_of(5, Clock(), output_token=0.1)
+
+    progress.update(report())
+    share = progress.share
+    progress.update(
+        StepReport((Completion(0, 200, b"{}", None, 0, 200),), 7, 3, 0, 1, 0, 0, 0, 0, 1.0)
+    )
+    assert progress.share == share
+
+
+def foreseen() -> Course:
+    """A run of 100 s: reading prompts, one long wait, and at the end all four answers."""
+    seconds, none = np.array([10.0, 90.0, 100.0]), np.zeros(3, np.int64)
+    compute_s, answered = np.array([600.0, 200.0, 200.0]), np.array([0, 0, 4])
+    return Course(TimelineBuckets(seconds, compute_s, 0 * compute_s, none, none, answered), 0)
+
+
+def test_the_plan_tells_how_far_a_run_is_before_anything_is_answered() -> None:
+    clock = Clock()
+    progress = run_of(4, clock, course=foreseen())
+    clock.now = 20.0
+
+    progress.update(report())  # 500 tokens at 2 s: all of the plan's tokens
+    assert progress.share == 1.0
+    progress = run_of(4, clock, course=foreseen())
+    progress.workload = replace(progress.workload, token_s=1.4, read_s=0.0)
+    clock.now += 20.0
+    progress.update(report())  # 700 s of computing: the plan is there after 50 of its 100 s
+    assert progress.share == pytest.approx(0.5)
+    assert progress.left.seconds == pytest.approx(20.0)
+
+
+@given(at=st.floats(0.0, 1.0), before=st.integers(0, 3))
+def test_a_run_that_goes_as_foreseen_is_where_the_plan_is(at: float, before: int) -> None:
+    answered = np.arange(1, 101)
+    compute_s = np.linspace(1.0, 3.0, 100)
+    none = np.zeros(100, np.int64)
+    line = TimelineBuckets(answered * 2.0, compute_s, 0 * compute_s, none, none, answered)
+    done = int(at * (100 - before))
+    work_s = line.work_s(2.0 * (before + done)) - line.work_s(2.0 * before)
+
+    for sure in (0.0, 0.4, 1.0):
+        share = Course(line, before).share(answered=done, work_s=work_s, sure=sure)
+        assert share == pytest.approx(done / (100 - before))
 
 
 def test_a_pace_counts_once_a_hundredth_of_the_work_is_done() -> None:
@@ -306,3 +369,5 @@ def test_the_work_of_a_planned_run_is_what_its_rows_are_predicted_to_take(tmp_pa
     )
     assert all_of_it.low <= 1.0 <= all_of_it.high
     assert elsewhere.planned_s is None
+    assert all_of_it.course.answered_before == 0
+    assert half_of_it.course is None

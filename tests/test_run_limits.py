@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blend.cli.app import main
-from blend.cli.execute import execute
+from blend.cli.engine_options import EngineOptions
+from blend.cli.executing import execute
 from blend.cli.job_plan import fitting_schedule
-from blend.cli.options import EngineOptions
-from blend.cli.run_limits import RunLimits, seconds_of, seconds_until
+from blend.cli.limits import RunLimits
+from blend.cli.run_limits import seconds_of, seconds_until
 from blend.cli.session import opened_session
 from blend.core.engines import StepReport
 from blend.core.errors import BlendError
@@ -132,16 +133,18 @@ def test_a_deadline_finishes_more_rows_than_the_same_time_in_plan_order(
 
 
 def test_with_nothing_to_run_no_time_is_too_little(
-    job: Path, capsys: pytest.CaptureFixture[str]
+    job: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     assert main(["execute", str(job), *SIM]) == 0
     assert answered_by(job, RunLimits(seconds=-1.0)) == ROWS
-    assert "time was up" not in capsys.readouterr().err
+    assert "time was up" not in caplog.text
 
 
-def test_no_time_at_all_begins_nothing(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_time_at_all_begins_nothing(job: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     assert answered_by(job, RunLimits(seconds=-1.0, most_rows=True)) == 0
-    assert "time was up" in capsys.readouterr().err
+    assert "time was up" in caplog.text
     with Job.open(job) as opened:
         assert opened.runs() == []
 

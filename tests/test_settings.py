@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from blend.cli.app import main
+from blend.cli.config import every_command
 from blend.cli.option_names import OPTION_NAMES
-from blend.cli.settings import INTERNAL
+from blend.cli.settings import INTERNAL, opposite, settable
 from blend.core.engines.vllm_pace import PACE_VARIABLE
 from blend.store.job import Job
 from tests.batch_files import ingested, mixed, write_requests
@@ -136,6 +137,32 @@ def test_a_variable_takes_back_a_switch_that_a_file_sets(here, capsys, monkeypat
     assert settings(capsys, "plan")["no-sample"]["value"] is True
     monkeypatch.setenv("BLEND_PLAN_NO_SAMPLE", "false")
     assert settings(capsys, "plan")["no-sample"]["value"] is False
+
+
+def test_the_command_line_takes_back_a_switch_that_a_file_sets(here, capsys) -> None:
+    broken, file = here / "broken.jsonl", here / "blend.toml"
+    broken.write_text("1\n2\n")
+    file.write_text("[check]\nstrict = true")
+
+    assert main(["check", "broken.jsonl"]) == 3
+    assert "rejected: 1" in capsys.readouterr().out
+    assert main(["check", "broken.jsonl", "--no-strict"]) == 3
+    assert "rejected: 2" in capsys.readouterr().out
+    assert main(["config", "check"]) == 0
+    assert "`--no-strict` on the command line takes strict back" in capsys.readouterr().out
+
+
+def test_every_switch_has_a_word_that_takes_it_back() -> None:
+    commands = every_command().values()
+    switches = [(c, o) for c in commands for o in settable(c) if o.is_bool_flag]
+    words = [opposite(option) for _, option in switches]
+
+    assert {"--no-overwrite", "--sample", "--fan-out", "--no-json"} <= set(words)
+    for (command, option), word in zip(switches, words, strict=True):
+        assert word not in {one for other in command.params for one in other.opts}
+        for given, value in (([option.opts[0], word], False), ([word, option.opts[0]], True)):
+            context = command.make_context(command.name, given, resilient_parsing=True)
+            assert context.params[option.name] is value
 
 
 def test_a_named_file_takes_the_place_of_the_nearest(here, capsys, monkeypatch) -> None:

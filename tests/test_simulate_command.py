@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from blend.cli.api import known_lengths
 from blend.cli.app import main
+from blend.cli.observing import known_lengths
 from blend.core.errors import USAGE
 from blend.core.planning.classes import find_classes
 from blend.core.planning.compare import redrawn

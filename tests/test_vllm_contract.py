@@ -295,7 +295,7 @@ def batch_answers(
 
 @pytest.fixture(scope="module")
 def address(server: str) -> str:
-    assert wait_until(lambda: is_up(server), timeout_s=240)
+    assert wait_until(lambda: is_up(server))
     return server
 
 

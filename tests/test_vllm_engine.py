@@ -244,11 +244,16 @@ def test_aborted_requests_tell_how_far_they_were_and_leave_room_for_others(
         report = engine.step()
         tokens = report.decode_tokens if 0 in answered else 0
         answered |= {completion.row for completion in report.completions}
+    ages = engine.ages()
+    # What moved while it was asked is not lost.
+    answered |= {completion.row for completion in engine.step().completions}
     aborted = engine.abort()
     answered |= {completion.row for completion in aborted.report.completions}
 
     assert 0 in answered
     assert set(aborted.tokens) == set(range(rows)) - answered
+    assert ages.keys() >= aborted.tokens.keys()
+    assert all(ages[row] <= tokens for row, tokens in aborted.tokens.items())
     assert max(aborted.tokens.values()) > 0
     # Sixteen sequences fit; the last had not begun.
     assert min(aborted.tokens.values()) == 0

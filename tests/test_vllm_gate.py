@@ -12,7 +12,7 @@ from blend.core.request import Request
 from blend.core.running.blend_scan import BlendScanner
 from blend.core.running.executor import run
 from tests.small_jobs import scanner_of, schedule
-from tests.small_memory import THRESHOLD, WAIT_S, SmallMemory
+from tests.small_memory import THRESHOLD, SmallMemory
 from tests.stepped_scheduler import ALLOWED, ARRIVED, TAKEN, TOKENS
 from tests.tiny_engine import TEXT, text, wait_until
 
@@ -103,11 +103,11 @@ class Stepped:
             self._engine.submit(request)
         sent, self._unsent = len(self._unsent), []
         self._inside += sent
-        assert wait_until(lambda: self._cells[ARRIVED] == before + sent, timeout_s=WAIT_S)
+        assert wait_until(lambda: self._cells[ARRIVED] == before + sent)
 
     def _one_step(self) -> StepReport:
         self._cells[ALLOWED] += 1
-        assert wait_until(lambda: self._cells[TAKEN] == self._cells[ALLOWED], timeout_s=WAIT_S)
+        assert wait_until(lambda: self._cells[TAKEN] == self._cells[ALLOWED])
         computed = self._cells[TOKENS] - self._first_tokens
         reports = []
         while self._told < computed:

@@ -101,14 +101,14 @@ def test_no_engine_process_survives_its_killed_parent(
         if moment == "at work":
             driver.stdout.readline()
         # The host, the tracker of its shared memory, and the engine core at least.
-        assert wait_until(lambda: len(living(group)) >= 3, timeout_s=120)
+        assert wait_until(lambda: len(living(group)) >= 3)
         if victims == "parent and host":
             os.kill(group, signal.SIGSTOP)
             driver.kill()
             os.kill(group, signal.SIGKILL)
         else:
             driver.kill()
-        assert wait_until(lambda: not living(group), timeout_s=60)
+        assert wait_until(lambda: not living(group))
 
 
 def test_an_argument_that_vllm_refuses_is_named(tiny_model_dir: Path, tmp_path: Path) -> None:

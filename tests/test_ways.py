@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from blend.cli.app import main
-from blend.cli.options import EngineOptions, PacingName
+from blend.cli.engine_options import EngineOptions, PacingName
 from blend.cli.ways import paced_as_asked, reach_of, ready_to_gate, with_way
 from blend.core.engines import Capacity
 from blend.core.planning.engine_model import StepCosts, engine_model

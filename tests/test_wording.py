@@ -17,7 +17,7 @@ from tests.viewed_job import viewed_job
 
 ROOT = Path(__file__).parent.parent
 ERRORS = {"BlendError", "DiskFullError"}
-NAMES = ("SQLite", "JSON", "UTF-8", "GPU", "KV", "HTTP", "Ctrl-C")
+NAMES = ("SQLite", "JSON", "Parquet", "UTF-8", "GPU", "KV", "HTTP", "Ctrl-C")
 """What may begin with a capital letter."""
 
 
@@ -62,7 +62,9 @@ def test_every_error_says_what_helps() -> None:
 def test_messages_begin_small_and_end_without_a_stop() -> None:
     said = [
         (place, text)
-        for place, call in calls(*ERRORS, "err.print", "warn", "out.print")
+        for place, call in calls(
+            *ERRORS, "err.print", "warn", "out.print", "logger.info", "logger.warning"
+        )
         for argument in (*call.args[:1], of_keyword(call, "hint"))
         for text in written(argument)
     ]

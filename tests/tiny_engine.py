@@ -63,6 +63,10 @@ def answer(engine: VllmEngine, endpoint: Endpoint, body: Body) -> tuple[Completi
     return completions[0], json.loads(completions[0].body)
 
 
+WAIT_S = 600.0
+"""Far beyond what anything takes, on a machine with ten times as much to do too."""
+
+
 def living(group: int) -> set[int]:
     """The processes of a process group that still run."""
     found = set()
@@ -82,7 +86,7 @@ def engine_core(group: int) -> int:
     def cores() -> list[int]:
         return [pid for pid in living(group) if "EngineCor" in _name(pid)]
 
-    return int(wait_until(cores, timeout_s=120)[0])
+    return int(wait_until(cores)[0])
 
 
 def _name(pid: int) -> str:
@@ -92,7 +96,7 @@ def _name(pid: int) -> str:
         return ""
 
 
-def wait_until(condition: Callable[[], Any], *, timeout_s: float) -> Any:
+def wait_until(condition: Callable[[], Any], *, timeout_s: float = WAIT_S) -> Any:
     deadline = time.monotonic() + timeout_s
     while not (value := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -16,9 +16,9 @@ from benchmarks.engine.execute import open_execute
 from benchmarks.engine.generate import open_generate
 from benchmarks.engine.measured import Measured
 from benchmarks.engine.worker import Worker
-from blend.cli.ingest import IngestOptions, ingest
+from blend.cli.engine_options import EngineOptions
+from blend.cli.ingesting import IngestOptions, ingest
 from blend.cli.job_model import ModelOptions
-from blend.cli.options import EngineOptions
 from blend.core.engines import vllm_compat
 from blend.core.engines.vllm_arguments import command_line
 from blend.core.engines.vllm_messages import Start

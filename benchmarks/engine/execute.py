@@ -15,12 +15,13 @@ import numpy as np
 
 from benchmarks.engine.measured import Measured
 from benchmarks.engine.worker import Ask
-from blend.cli.api import PlanOptions
-from blend.cli.execute import execute
+from blend.cli.engine_options import EngineOptions
+from blend.cli.executing import execute
 from blend.cli.job_plan import fitting_schedule
 from blend.cli.job_run import judgement
-from blend.cli.options import EngineOptions
-from blend.cli.plan import plan_choices, plan_options, sample_and_plan
+from blend.cli.plan import plan_choices
+from blend.cli.planning import PlanOptions
+from blend.cli.sampled_plan import plan_options, sample_and_plan
 from blend.cli.session import Session, opened_session
 from blend.core.engines import Engine
 from blend.core.request import Request

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from blend.cli.console import plain
 from blend.cli.job_run import foreseen, judgement, measured, plan_advice
 from blend.cli.judged_run import judgement_lines
 from blend.cli.status import rows_line, state, tokens_line
+from blend.cli.wording import plain
 from blend.core.planning.bins import LENGTH_STARTS, length_counts, schedule_bins
 from blend.core.planning.judgement import Judgement
 from blend.core.planning.outline import top_subtrees
@@ -21,6 +21,9 @@ LEAST_SHARE = 0.001
 """Of the seconds of the job: smaller subtrees are drawn as one."""
 
 NODES = 400
+LONG = 1e4
+"""From here on a number is told without its fraction."""
+
 GROUPS = 50
 
 Values = dict[str, Any]
@@ -192,7 +195,7 @@ def _buckets(timeline: TimelineBuckets | None, ends: Floats) -> Values | None:
 
 def _lengths(job: Job, plan: PlanRecord, answered: Answered) -> Values:
     """Return the shares of answers in each bin of lengths: sampled, expected, and real."""
-    sequences, expected = job.sizes().sequences, job.expected_tokens()
+    sequences, expected = job.sequences(), job.expected_tokens()
     real = answered.output_tokens / sequences[answered.rows]
     columns = {
         "sampled": plan.sample_tokens[plan.sample_finished],
@@ -230,8 +233,23 @@ def _flat(values: Values, prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(one, dict):
             lines += _flat(one, f"{prefix}{name}.")
         else:
-            lines.append((f"{prefix}{name}", plain(str(one))))
+            lines.append((f"{prefix}{name}", plain(_setting(one))))
     return lines
+
+
+def _setting(value: object) -> str:
+    """Return a setting as a person reads it."""
+    match value:
+        case None:
+            return "not set"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.0f}" if abs(value) >= LONG else f"{value:.4g}"
+        case _:
+            return str(value)
 
 
 def _rounded(column: np.ndarray[Any, Any]) -> list[float | int | None]:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import orjson
 
-from blend.cli.console import counted, duration, percent, significant
 from blend.cli.page.content import Content, Values
+from blend.cli.wording import counted, duration, percent, significant
 
 HERE = Path(__file__).parent
 TABLE_ROWS = 40

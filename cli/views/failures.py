@@ -5,7 +5,8 @@ from itertools import islice
 
 from rich.table import Table
 
-from blend.cli.console import counted, inert, out, print_csv, shortened, table
+from blend.cli.console import inert, out, print_csv, table
+from blend.cli.wording import counted, shortened
 from blend.store.job import Failure, FailureGroup, Job
 
 DRAWN = 100

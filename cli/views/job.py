@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from blend.cli.console import counted, duration, inert, out, percent, significant
+from blend.cli.console import inert, out
 from blend.cli.job_run import foreseen, judgement, plan_advice
 from blend.cli.judged_run import judgement_lines
 from blend.cli.status import (
@@ -15,6 +15,7 @@ from blend.cli.status import (
 )
 from blend.cli.views.outlook import policies_table
 from blend.cli.ways import way_in_words, way_of
+from blend.cli.wording import counted, duration, percent, significant
 from blend.store.job import Job, PlanRecord
 
 
@@ -121,5 +122,5 @@ def _draw_simulated(found: Mapping[str, Any]) -> None:
 def _draw_runs(job: Job) -> None:
     for run in job.runs():
         lasted = duration((run.finished or run.heartbeat) - run.started)
-        line = f"{counted(run.results)} results on {inert(run.engine)} in {lasted}"
+        line = f"{counted(run.results, 'results')} on {inert(run.engine)} in {lasted}"
         _lines(run.purpose, [f"{line}: {run.outcome or 'unfinished'}"])

@@ -5,7 +5,8 @@ from typing import Any
 
 from rich.table import Table
 
-from blend.cli.console import counted, percent, significant, table
+from blend.cli.console import table
+from blend.cli.wording import counted, percent, significant
 
 UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
 

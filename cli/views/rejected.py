@@ -5,7 +5,8 @@ from itertools import islice
 
 from rich.table import Table
 
-from blend.cli.console import counted, end_of, inert, out, print_csv, shortened, table
+from blend.cli.console import inert, out, print_csv, table
+from blend.cli.wording import counted, end_of, shortened
 from blend.store.job import Job, RejectedGroup
 
 DRAWN = 100

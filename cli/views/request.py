@@ -5,17 +5,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from blend.cli.console import (
-    counted,
-    duration,
-    inert,
-    out,
-    percent,
-    shortened,
-    significant,
-)
+from blend.cli.console import inert, out
 from blend.cli.job_plan import plan_of
 from blend.cli.job_run import planned_engine
+from blend.cli.wording import counted, duration, percent, shortened, significant
 from blend.core.command_line import command_line
 from blend.core.completion import Completion
 from blend.core.errors import BlendError

@@ -9,19 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blend.cli.console import (
-    counted,
-    inert,
-    out,
-    percent,
-    print_csv,
-    shortened,
-    significant,
-    table,
-)
+from blend.cli.console import inert, out, print_csv, table
 from blend.cli.job_plan import plan_of, schedule_of
 from blend.cli.job_run import foreseen
 from blend.cli.views import strip
+from blend.cli.wording import counted, percent, shortened, significant
 from blend.core.schedule import LEFT, Schedule
 from blend.store.job import Job, PlanRecord
 

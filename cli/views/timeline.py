@@ -4,19 +4,11 @@ from dataclasses import asdict
 
 import numpy as np
 
-from blend.cli.console import (
-    abbreviated,
-    counted,
-    duration,
-    out,
-    percent,
-    print_csv,
-    significant,
-    time_unit,
-)
+from blend.cli.console import out, print_csv
 from blend.cli.job_plan import plan_of
 from blend.cli.job_run import foreseen, measured
 from blend.cli.views import strip
+from blend.cli.wording import abbreviated, counted, duration, percent, significant, time_unit
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.planning.timeline import TimelineBuckets, resampled

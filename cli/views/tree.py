@@ -4,26 +4,18 @@ from typing import Any
 
 import orjson
 
-from blend.cli.console import (
-    abbreviated,
-    counted,
-    inert,
-    out,
-    percent,
-    print_csv,
-    shortened,
-    significant,
-    table,
-)
+from blend.cli.console import inert, out, print_csv, table
 from blend.cli.job_plan import plan_of
 from blend.cli.job_run import judgement
 from blend.cli.views.strip import density_style
+from blend.cli.wording import abbreviated, counted, percent, shortened, significant
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.store.job import Job, PlanRecord
 
 DRAWN_SHARE = 0.02
 TEXT_WIDTH = 200
+EXAMPLE_WIDTH, WIDEST_EXAMPLE = 14, 60
 
 Node = dict[str, Any]
 
@@ -97,6 +89,8 @@ def draw(job: Job, *, node: int = 0, depth: int | None = None) -> None:
     if node:
         _draw_beginning(job, plan.outline[node])
     root = plan.outline[0]["density"]
+    # The other columns take what is left of 80.
+    width = min(max(EXAMPLE_WIDTH + out.width - 80, EXAMPLE_WIDTH), WIDEST_EXAMPLE)
     out.print(
         table(
             (
@@ -111,7 +105,7 @@ def draw(job: Job, *, node: int = 0, depth: int | None = None) -> None:
                 "real",
                 "like",
             ),
-            ((*_cells(one, found[0]["level"], root),) for one in drawn),
+            (_cells(one, found[0]["level"], root, width) for one in drawn),
             numbers=set(range(1, 9)),
             gap=1,
         )
@@ -153,7 +147,7 @@ def _share(node: Node, job: Node) -> float:
     return float((node["comp_s"] + node["mem_s"]) / (job["comp_s"] + job["mem_s"] or 1.0))
 
 
-def _cells(node: Node, top: int, root: float) -> tuple[str, ...]:
+def _cells(node: Node, top: int, root: float, width: int) -> tuple[str, ...]:
     sampled, real = node["sampled_tokens"], node["answered_tokens"]
     style = density_style(node["density"], root)
     return (
@@ -166,7 +160,7 @@ def _cells(node: Node, top: int, root: float) -> tuple[str, ...]:
         counted(node["expected_tokens"]),
         "-" if sampled is None else counted(sampled),
         "-" if real is None else counted(real),
-        inert(shortened(node["example"], 14)),
+        inert(shortened(node["example"], width)),
     )
 
 

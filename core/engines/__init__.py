@@ -147,6 +147,13 @@ class Engine(Protocol):
         """
         ...
 
+    def ages(self) -> Mapping[int, int]:
+        """Return the output tokens that each row inside has, over all its sequences.
+
+        Those whose answer is on its way may be missing; 0 where it is not told.
+        """
+        ...
+
     def abort(self) -> Aborted:
         """Drop every request inside and say what came of them; the engine can be used on."""
         ...

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from queue import Empty, SimpleQueue
 
 from blend.core.completion import Completion
@@ -89,6 +89,10 @@ class OpenAIEngine:
 
     def pace(self, prefill_tokens: int | None) -> None:
         """Do nothing: a server sets the budget of its steps itself."""
+
+    def ages(self) -> Mapping[int, int]:
+        """Return 0 for each row inside: how far it is, the server does not tell."""
+        return dict.fromkeys(self._inside, 0)
 
     def abort(self) -> Aborted:
         """Drop every request inside; how far each was, the server does not tell."""

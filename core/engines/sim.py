@@ -12,7 +12,7 @@ is refused at once, where vLLM refuses such a context length at start-up.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from blend.core.completion import Completion
 from blend.core.engines import Aborted, Capacity, StepReport, total
@@ -120,12 +120,18 @@ class SimEngine:
         self.clock_s += seconds
         return self._report(step, self._sample(step), steps=1, seconds=seconds)
 
+    def ages(self) -> Mapping[int, int]:
+        """Return the output tokens that each row inside has, over all its sequences."""
+        ages: Counter[int] = Counter()
+        for sequence in (*self._running, *self._waiting):
+            ages[sequence.work.request.row] += sequence.tokens - sequence.prompt_tokens
+        return ages
+
     def abort(self) -> Aborted:
         """Drop all that is inside and say what came of it."""
-        dropped: Counter[int] = Counter()
-        for sequence in (*self._running, *self._waiting):
+        dropped = self.ages()
+        for sequence in self._running:
             self._pool.release(sequence.blocks)
-            dropped[sequence.work.request.row] += sequence.tokens - sequence.prompt_tokens
         refused, unheard = tuple(self._refused), tuple(self._unheard)
         self.close()
         last = self._report(_nothing(), refused, steps=0, seconds=0.0)

@@ -32,6 +32,8 @@ from blend.core.engines.scratch import end_processes, make_scratch
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import (
     Abort,
+    Ages,
+    Ask,
     Close,
     Died,
     Dropped,
@@ -103,6 +105,7 @@ class VllmEngine:
         self._inside = 0
         self._moved_s = time.monotonic()
         self._last: Moved | None = None
+        self._unheard: list[Moved] = []
         self._ended = False
         self._death: EngineDiedError | None = None
 
@@ -200,11 +203,24 @@ class VllmEngine:
         self._watch(report)
         return report
 
+    def ages(self) -> Mapping[int, int]:
+        """Return the output tokens that each row inside has, over all its sequences.
+
+        Raises EngineDiedError when the engine is gone, or hangs.
+        """
+        self._running()
+        self._outbox.put(Ask())
+        while isinstance(message := self._message_in_time(), Moved):
+            self._unheard.append(message)
+        if isinstance(message, Ages):
+            return message.tokens
+        raise self._died(message.reason if isinstance(message, Died) else "unexpected message")
+
     def abort(self) -> Aborted:
         """Drop every request inside and say what came of them; the engine can be used on."""
         self._running()
         self._outbox.put(Abort())
-        moved = []
+        moved, self._unheard = self._unheard, []
         while isinstance(message := self._message_in_time(), Moved):
             moved.append(message)
         if isinstance(message, Dropped):
@@ -246,9 +262,11 @@ class VllmEngine:
 
     def _arrived(self) -> list[Moved]:
         """Return what has come within a second, but no more than a step can sum up."""
-        if not self._pipe.poll(SILENT_S):
-            return []
-        moved = [self._receive()]
+        moved, self._unheard = self._unheard, []
+        if not moved:
+            if not self._pipe.poll(SILENT_S):
+                return []
+            moved = [self._receive()]
         try:
             while len(moved) < MOST_FOLDED and self._pipe.poll():
                 moved.append(self._receive())

@@ -22,10 +22,10 @@ from blend.core.engines import vllm_compat
 from blend.core.engines.lifeline import tie_forked_children, tie_to_group, watch_parent
 from blend.core.engines.outbox import Outbox
 from blend.core.engines.vllm_arguments import command_line
-from blend.core.engines.vllm_messages import Abort, Close, Died, Refused, Start, Work
+from blend.core.engines.vllm_messages import Abort, Ask, Close, Died, Refused, Start, Work
 from blend.core.engines.vllm_service import Service
 
-Message = Start | Work | Abort | Close
+Message = Start | Work | Ask | Abort | Close
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +80,8 @@ async def serve(pipe: Connection, outbox: Outbox, *, on_broken: Callable[[], NoR
     while not isinstance(message := await inbox.get(), Close):
         if isinstance(message, Work):
             service.accept(message)
+        elif isinstance(message, Ask):
+            service.tell_ages()
         elif isinstance(message, Abort):
             await service.abort()
     watch.cancel()

@@ -1,8 +1,8 @@
 """What travels between a VllmEngine and its host process.
 
-The first message to the host is a Start, each later one a Work or an Abort, the last a Close. The
-host answers with one Ready or Refused, then with Moved, with Dropped to each Abort, and with Died
-when its engine is gone.
+The first message to the host is a Start, each later one a Work, an Ask or an Abort, the last a
+Close. The host answers with one Ready or Refused, then with Moved, with Ages to each Ask, with
+Dropped to each Abort, and with Died when its engine is gone.
 """
 
 from dataclasses import dataclass
@@ -37,6 +37,11 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """Say how far every request inside is."""
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """Drop every request inside."""
 
@@ -68,6 +73,13 @@ class Moved:
 
     report: StepReport
     received: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Output tokens that each row inside has."""
+
+    tokens: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)

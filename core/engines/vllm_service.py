@@ -19,7 +19,7 @@ from blend.core.completion import Completion
 from blend.core.engines import StepReport, vllm_compat
 from blend.core.engines.turnstile import Ticket, Turnstile
 from blend.core.engines.usage import Usage, usage_of
-from blend.core.engines.vllm_messages import Dropped, Moved, Ready, Work
+from blend.core.engines.vllm_messages import Ages, Dropped, Moved, Ready, Work
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,10 @@ class Service:
     """
 
     def __init__(
-        self, *, send: Callable[[Ready | Moved | Dropped], None], die: Callable[[str], NoReturn]
+        self,
+        *,
+        send: Callable[[Ready | Moved | Ages | Dropped], None],
+        die: Callable[[str], NoReturn],
     ):
         self._send = send
         self._die = die
@@ -88,12 +91,14 @@ class Service:
         self._inside[work.row] = task, ticket
         task.add_done_callback(lambda _: self._inside.pop(work.row, None))
 
+    def tell_ages(self) -> None:
+        """Say how far each request is that is not answered yet."""
+        self._send(Ages(self._ages()))
+
     async def abort(self) -> None:
         """Drop every request that is not answered yet, and say how far each was."""
         inside = dict(self._inside)
-        self._dropped = {row: 0 for row, (_, ticket) in inside.items() if not ticket.inside}
-        for row, tokens in vllm_compat.tokens_so_far(self._engine):
-            self._dropped[row] = self._dropped.get(row, 0) + tokens
+        self._dropped = self._ages()
         # Of several answers to a request one may go on after the others have failed.
         for row in self._dropped.keys() & inside.keys():
             inside[row][0].cancel()
@@ -104,6 +109,12 @@ class Service:
         self._report()
         self._send(Dropped(self._dropped))
         self._dropped = {}
+
+    def _ages(self) -> dict[int, int]:
+        ages = {row: 0 for row, (_, ticket) in self._inside.items() if not ticket.inside}
+        for row, tokens in vllm_compat.tokens_so_far(self._engine):
+            ages[row] = ages.get(row, 0) + tokens
+        return ages
 
     async def _answer(self, work: Work, ticket: Ticket) -> None:
         _ticket.set(ticket)

@@ -21,6 +21,7 @@ _CHUNK_BYTES = 1 << 18
 # zstd can blow one compressed kilobyte up to tens of megabytes; larger pieces would not be flat.
 _ZSTD_PIECE_BYTES = 1 << 10
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_PARQUET = b"PAR1"
 
 
 @contextmanager
@@ -67,6 +68,9 @@ def _refusing_compression(file: BinaryIO, name: str) -> BinaryIO:
         if head.startswith(magic):
             hint = "give the file the suffix `.gz` or `.zst`, or decompress it first"
             raise BlendError(f"{name} is compressed with {kind}", hint=hint)
+    if head == _PARQUET:
+        hint = "give it by its path, with the suffix `.parquet`: such a file is read from its end"
+        raise BlendError(f"{name} is a Parquet file", hint=hint)
     return file
 
 

@@ -223,6 +223,12 @@ _RULES: dict[Endpoint, dict[str, Rule]] = {
 }
 
 
+SHORT_FIELDS = frozenset(
+    {*_RULES["/v1/chat/completions"], *_RULES["/v1/completions"], "metadata"} - {"stream"}
+)
+"""The fields that a short request may have beside its prompt or messages, as columns of a table."""
+
+
 def _check_together(fields: Mapping[str, Any], endpoint: Endpoint) -> Problem | None:
     if fields.get("stream_options"):
         return Problem(("stream_options",), "stream", "`stream_options` has no place in a batch")

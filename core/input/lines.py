@@ -20,13 +20,15 @@ class RawLine:
 
     ``number`` counts from 1. ``data`` is None when the line is longer than the cap; ``length`` is
     its bytes in the stream, line ending included. ``end_offset`` is where the next line begins in
-    the uncompressed stream: reading resumes there.
+    the uncompressed stream: reading resumes there. Of the row of a table, ``columns`` say at which
+    byte of ``data`` which column of the table begins, numbered from 1.
     """
 
     number: int
     data: bytes | None
     length: int
     end_offset: int
+    columns: tuple[tuple[int, int], ...] = ()
 
 
 def open_lines(

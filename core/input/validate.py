@@ -5,6 +5,7 @@ reach the engine as the user wrote them; only its judgement works on parsed valu
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,7 +41,27 @@ _CHECKS: dict[Endpoint, Callable[[Mapping[str, Any]], Problem | None]] = {
 
 
 def parse_line(line: RawLine) -> Draft | Rejection | None:
-    """Return the request on a line, why there is none, or None for a blank line."""
+    """Return the request on a line, why there is none, or None for a blank line.
+
+    In the row of a table, columns are those of the table.
+    """
+    judged = _parsed(line)
+    if not line.columns or judged is None:
+        return judged
+    if isinstance(judged, Rejection):
+        return replace(judged, column=_column_at(judged.column, line))
+    places = (_column_at(byte, line) for byte in (judged.id_column, judged.body_column))
+    id_column, body_column = places
+    return replace(judged, id_column=id_column, body_column=body_column)
+
+
+def _column_at(byte: int, line: RawLine) -> int:
+    """Return the column of the table that a byte of a row, counted from 1, belongs to."""
+    found = [column for start, column in line.columns if start < byte]
+    return found[-1] if found else line.columns[0][1]
+
+
+def _parsed(line: RawLine) -> Draft | Rejection | None:
     document = line.data
     if document is None:
         words = f"the line has {line.length:,} bytes, more than `--max-line-bytes`"

@@ -40,12 +40,13 @@ HALVINGS = 32
 class Costs:
     """Seconds of each row below its subtree's prefix, (n,) by position, and of each prefix, (m,).
 
-    ``tree`` is that of the schedule's own order.
+    ``tree`` is that of the schedule's own order, ``decode_s`` the part of ``own_s`` for decoding.
     """
 
     tree: Tree
     own_s: Floats
     prefix_s: Floats
+    decode_s: Floats
 
     def of(self, chosen: Flags) -> float:
         """Return the seconds of the rows *chosen*, by position, with the prefixes they need."""
@@ -87,13 +88,13 @@ def costs_of(
     expected = schedule.expected_tokens
     held = read_token_steps(lengths, expected) / max(capacity.kv_tokens, 1)
     part = np.maximum(held, expected / max(capacity.max_sequences, 1))
-    own = segment_comp_s(tree.depth[tree.leaf_parent], lengths, hardware=hardware, model=model)
-    own += decode_comp_s(expected * copies, hardware=hardware, model=model)
-    own += copies * mem_s(lengths, expected, hardware=hardware, model=model)
+    prefill = segment_comp_s(tree.depth[tree.leaf_parent], lengths, hardware=hardware, model=model)
+    decode = decode_comp_s(expected * copies, hardware=hardware, model=model)
+    decode += copies * mem_s(lengths, expected, hardware=hardware, model=model)
     step = weights_s(hardware=hardware, model=model) + hardware.step_overhead_s
-    own += copies * part * step
+    decode += copies * part * step
     prefix = segment_comp_s(tree.depth[tree.parent], tree.depth, hardware=hardware, model=model)
-    return Costs(tree, own, prefix)
+    return Costs(tree, prefill + decode, prefix, decode)
 
 
 def most_in_time(schedule: Schedule, costs: Costs, budget_s: float) -> Schedule:

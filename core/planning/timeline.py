@@ -40,6 +40,20 @@ class TimelineBuckets:
         moments = np.concatenate([[0.0], self.seconds])[first]
         return float(np.interp(answered, count, moments))
 
+    def work_s(self, at_s: float) -> float:
+        """Return the seconds of computing and reading up to a time."""
+        return float(np.interp(at_s, *self._work))
+
+    def seconds_of(self, work_s: float) -> float:
+        """Return the time at which so many seconds of computing and reading were done."""
+        moments, done = self._work
+        return float(np.interp(work_s, done, moments))
+
+    @property
+    def _work(self) -> tuple[Floats, Floats]:
+        done = np.cumsum(self.compute_s + self.memory_s)
+        return np.concatenate([[0.0], self.seconds]), np.concatenate([[0.0], done])
+
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
@@ -107,7 +121,10 @@ def bucketed(
 
 
 def resampled(timeline: TimelineBuckets, ends: Floats) -> TimelineBuckets:
-    """Return the timeline in other buckets; after its end nothing runs any more."""
+    """Return the timeline in other buckets; after its end nothing runs any more.
+
+    Within a bucket of the old ones answers are taken to come evenly.
+    """
     at = np.minimum(np.searchsorted(timeline.seconds, ends), len(timeline.seconds) - 1)
     over = ends > timeline.seconds[-1] * (1 + 1e-9)
     return TimelineBuckets(
@@ -116,12 +133,16 @@ def resampled(timeline: TimelineBuckets, ends: Floats) -> TimelineBuckets:
         _spread(timeline.seconds, timeline.memory_s, ends),
         np.where(over, 0, timeline.kv_tokens[at]),
         np.where(over, 0, timeline.running[at]),
-        timeline.answered[at],
+        np.rint(_until(timeline.seconds, timeline.answered, ends)).astype(np.int64),
     )
 
 
 def _spread(seconds: Floats, amounts: Floats, ends: Floats) -> Floats:
     """Return the part of *amounts* that falls into each bucket."""
-    moments = np.concatenate([[0.0], seconds])
-    up_to = np.interp(ends, moments, np.concatenate([[0.0], np.cumsum(amounts)]))
-    return np.diff(up_to, prepend=0.0)
+    return np.diff(_until(seconds, np.cumsum(amounts), ends), prepend=0.0)
+
+
+def _until(seconds: Floats, sums: Floats | Ints, ends: Floats) -> Floats:
+    """Return what *sums*, 0 at first and so much at *seconds*, are at other moments."""
+    found: Floats = np.interp(ends, np.r_[0.0, seconds], np.r_[0.0, sums])
+    return found

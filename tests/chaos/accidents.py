@@ -140,7 +140,7 @@ def kill_engine(victim: str, stage: Stage, round_: Round) -> None:
     round_.begin(stage)
     command = round_.start(stage)
     if round_.rng.random() < 0.3:
-        wait_until(lambda: victim_of(round_, command, victim), timeout_s=300)
+        wait_until(lambda: victim_of(round_, command, victim) or not command.running)
     else:
         round_.at_share(command, stage, round_.rng.random())
     _strike(round_, command, victim)

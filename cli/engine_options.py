@@ -1,0 +1,84 @@
+"""Which engine runs a job, with which arguments, and how much trouble does a run bear with?"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from blend.core.errors import BlendError
+
+EngineName = Literal["vllm", "openai", "sim"]
+PacingName = Literal["step-budget", "gate", "none"]
+Argument = str | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How much trouble a run bears with.
+
+    ``max_rebuilds``: fresh engines in a row without any new result; ``give_up_after``: so many
+    first results that are all failures, 0 for any; ``stall_s``: an engine that is silent for so
+    long hangs.
+    """
+
+    max_rebuilds: int = 3
+    give_up_after: int = 100
+    stall_s: float = 600.0
+
+
+TOLERANCE = Tolerance()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Which engine runs the job, and its arguments under vLLM's names (None: a bare flag).
+
+    ``seed`` is that of the engine and of everything else that is drawn. ``pacing`` is None where
+    the plan may choose. The arguments are stored with every run; the API key stands apart, and is
+    not.
+    """
+
+    name: EngineName
+    arguments: Mapping[str, str | None] = field(default_factory=dict)
+    seed: int = 0
+    pacing: PacingName | None = None
+    api_key: str | None = field(default=None, repr=False)
+    tolerance: Tolerance = TOLERANCE
+
+
+def engine_options(
+    name: EngineName = "vllm",
+    arguments: Mapping[str, Argument] | None = None,
+    *,
+    seed: int = 0,
+    pacing: PacingName | None = None,
+    api_key: str | None = None,
+    tolerance: Tolerance = TOLERANCE,
+) -> EngineOptions:
+    """Return the choice of an engine; *arguments* are those of `vllm serve`, without their dashes.
+
+    True is a bare flag, None and False leave an argument out; an underscore may stand for a dash.
+    Raises BlendError for what a server is told, where the engine is none.
+    """
+    given = {
+        key.replace("_", "-"): None if value is True else str(value)
+        for key, value in (arguments or {}).items()
+        if value is not None and value is not False
+    }
+    for server in ("base-url", "concurrency"):
+        if server in given and name != "openai":
+            raise BlendError(f"`--{server}` is for a server", hint="add `--engine openai`")
+    key = given.pop("api-key", None) or api_key
+    return EngineOptions(name, given, seed, pacing, key and key.strip(), tolerance)
+
+
+def whole_number(arguments: Mapping[str, str | None], name: str, default: int) -> int:
+    """Return the argument called *name* as a number; raise BlendError when it is none."""
+    value = arguments.get(name)
+    if value is None:
+        return default
+    if not value.isdecimal() or not int(value):
+        raise BlendError(
+            f"`{name}` must be a positive whole number: {value}",
+            hint="correct it, or leave it out",
+        )
+    return int(value)

@@ -1,0 +1,320 @@
+"""Plan an open job: choose its sample, make the plan of what was observed, simulate it, save it.
+
+Running its rows is in `running`; the warm-up of a plan is a run of the sampled rows that ends after
+a bound, or goes on beside the plan that is made of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from blend.cli.job_plan import digests_of
+from blend.cli.plan_clock import PlanClock, part_of_run_s
+from blend.core.engines import Capacity
+from blend.core.planning.classes import Mode
+from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
+from blend.core.planning.foresight import foreseen_timeline
+from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.identical import Followers
+from blend.core.planning.lengths import Observations, choose_sample
+from blend.core.planning.plan import BY_CLASS, Plan, plan_on
+from blend.core.planning.profile import with_costs
+from blend.core.planning.prompt_lint import lint_prompts
+from blend.core.planning.tree import Tree
+from blend.core.planning.ways import ANY, Reach, paced_ways, told_of
+from blend.core.prompts import Prompts
+from blend.core.schedule import PolicyChoice, Schedule
+from blend.store.job import Job, PlanRecord
+
+CHOOSE_S = 5.0
+"""What ``auto`` may always take to choose."""
+
+DRAWS = 5
+
+BESIDE_SHARE = 0.1
+"""Of the tokens to compute, what may run beside a sample: the rest is left for the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """How to plan: the order, and how much of the job to run first to learn output lengths.
+
+    ``mode``: whether the engine overlaps compute with memory traffic. ``sample_rate`` of 0 runs
+    nothing; the sample is cut off after ``sample_s`` engine seconds. After ``plan_s`` seconds of
+    planning nothing more is simulated: a small part of the predicted run where that is None.
+    ``fan_out``: of identical requests whose answers chance does not decide, one runs and the others
+    get its answer.
+    ``reach``: the ways of running the engine that can be chosen; ``costs``: what its steps cost, to
+    be set where ``measured`` lets that go before the device's datasheet.
+    """
+
+    policy: PolicyChoice
+    hardware: Hardware
+    model: ModelShape
+    mode: Mode = "sequential"
+    seed: int = 0
+    sample_rate: float = 0.01
+    sample_s: float = 30.0
+    plan_s: float | None = None
+    fan_out: bool = True
+    reach: Reach = ANY
+    measured: bool = False
+    costs: StepCosts | None = None
+
+    def engine(self, capacity: Capacity | None = None) -> EngineModel:
+        """Return the engine to plan for, of *capacity* where that is known."""
+        engine = engine_model(self.hardware, self.model, mode=self.mode)
+        if capacity is not None:
+            engine = engine.holding(capacity)
+        return engine if self.costs is None else with_costs(engine, self.costs)
+
+
+def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> Schedule:
+    """Return the rows to run ahead of planning, in depth-first order."""
+    return _ahead_of_plan(job, prompts, tree, options, beside_share=0.0)[1]
+
+
+def warm_up_schedule(
+    job: Job, prompts: Prompts, tree: Tree, options: PlanOptions
+) -> tuple[npt.NDArray[np.int64], Schedule]:
+    """Return the sampled rows, and a schedule of them and of others behind them.
+
+    Those are compute-bound by all that is known, what any plan begins with. The order of either is
+    depth-first.
+    """
+    return _ahead_of_plan(job, prompts, tree, options, beside_share=BESIDE_SHARE)
+
+
+def _ahead_of_plan(
+    job: Job, prompts: Prompts, tree: Tree, options: PlanOptions, *, beside_share: float
+) -> tuple[npt.NDArray[np.int64], Schedule]:
+    by_class = options.policy in (*BY_CLASS, "auto")
+    sample = choose_sample(
+        tree,
+        prompts,
+        probability=options.sample_rate,
+        minimum=30 if by_class else 8,
+        every_cohort=by_class,
+        seed=options.seed,
+    )
+    schedule = plan_on(
+        options.engine(), prompts, policy="dfs", observations=None, tree=tree, seed=options.seed
+    ).schedule
+    sampled = np.zeros(len(prompts), np.bool_)
+    sampled[sample] = True
+    beside = _compute_bound(schedule, ~sampled, share=beside_share)
+    open_rows, rows = job.pending(), prompts.job_rows
+    pending = open_rows[rows]
+    ahead = schedule.only((sampled | beside) & pending).beginning_with(sampled)
+    return rows[sampled & pending], ahead.renumbered(rows, total=len(open_rows))
+
+
+def _compute_bound(
+    schedule: Schedule, among: npt.NDArray[np.bool_], *, share: float
+) -> npt.NDArray[np.bool_]:
+    """Return which rows *among* these, (n,) by row, are the first that are denser than the whole.
+
+    They have no more than *share* of the tokens to compute.
+    """
+    dense = among[schedule.order] & (schedule.density > schedule.root_density)
+    until = np.cumsum(np.where(dense, schedule.uncached_tokens, 0))
+    chosen = np.zeros(len(among), np.bool_)
+    chosen[schedule.order] = dense & (until <= share * schedule.uncached_tokens.sum())
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a plan keeps of its job: what it was made of, and how large it was."""
+
+    rows: int
+    digests: Mapping[str, object]
+    context_tokens: int | None
+
+    @classmethod
+    def of(cls, job: Job) -> "Planned":
+        """Return what a plan of *job* keeps."""
+        return cls(len(job), digests_of(job), job.meta("context_tokens"))
+
+
+@dataclass(frozen=True, slots=True)
+class MadePlan:
+    """A plan by the rows of its job, and what the job keeps of it."""
+
+    plan: Plan
+    record: PlanRecord
+
+    def save(self, job: Job, followers: Followers | None) -> Plan:
+        """Make it the plan of *job*."""
+        job.save_plan(self.record, self.plan.schedule, followers)
+        return self.plan
+
+
+def make_plan(
+    prompts: Prompts,
+    tree: Tree,
+    options: PlanOptions,
+    observations: Observations,
+    planned: Planned,
+    *,
+    capacity: Capacity | None = None,
+    spent_s: float = 0.0,
+) -> MadePlan:
+    """Make the plan of a whole job from what was observed, without touching the job.
+
+    ``capacity`` is that of the engine that will run it, where it is known; ``spent_s`` seconds of
+    planning have gone by before.
+    """
+    engine = options.engine(capacity)
+    limit_s = options.plan_s
+    if limit_s is None:
+        limit_s = part_of_run_s(prompts, tree, observations, engine)
+    clock = PlanClock(limit_s, spent_s=spent_s)
+    if options.policy == "auto":
+        plan = _guarded_plan(prompts, tree, options, observations, engine, clock)
+    else:
+        plan = plan_on(
+            engine,
+            prompts,
+            policy=options.policy,
+            observations=observations,
+            tree=tree,
+            seed=options.seed,
+        )
+        plan = _paced(plan, engine, options.reach)
+        plan = _with_outlook(plan, prompts, tree, observations, engine, clock)
+    sampled = np.flatnonzero(~np.isnan(observations.tokens))
+    rows, total = prompts.job_rows, planned.rows
+    length_source, subtree = np.zeros(total, np.int8), np.zeros(total, np.int32)
+    length_source[rows], subtree[rows] = plan.lengths.source, plan.subtree
+    settings = {"split": _plain(plan.split), "fan_out": options.fan_out}
+    unanswered = np.isnan(observations.tokens) | ~observations.finished
+    timeline = foreseen_timeline(
+        prompts,
+        tree,
+        plan.schedule.only(unanswered),
+        plan.lengths,
+        plan.settings.way.engine(engine),
+        kernels=lambda: plan.outlook is not None or (clock.left() and clock.compiles()),
+        seed=options.seed,
+    )
+    lint = lint_prompts(
+        prompts,
+        tree,
+        context_tokens=planned.context_tokens,
+        observations=observations,
+        seed=options.seed,
+    )
+    record = PlanRecord(
+        policy=plan.schedule.policy,
+        settings=_plain(plan.settings) | settings,
+        digests=dict(planned.digests),
+        predictions=_plain(plan.prediction)
+        | {
+            "simulated": _simulated(plan),
+            "timeline": _plain(timeline),
+            "lint": _plain(lint.renumbered(rows)),
+        },
+        outline=[
+            _plain(node) | {"example_row": int(rows[node.example_row])} for node in plan.outline
+        ],
+        sample_rows=rows[sampled],
+        sample_tokens=observations.tokens[sampled],
+        sample_finished=observations.finished[sampled],
+        length_source=length_source,
+        subtree=subtree,
+    )
+    return MadePlan(replace(plan, schedule=plan.schedule.renumbered(rows, total=total)), record)
+
+
+def _paced(plan: Plan, engine: EngineModel, reach: Reach) -> Plan:
+    """Return the plan with the best way to keep the pace that its policy asks for, if any."""
+    blending = plan.schedule.blending
+    if blending is None:
+        return plan
+    ways = paced_ways(engine, reach)
+    told = replace(told_of(blending, engine), paced=bool(ways))
+    settings = replace(plan.settings, way=ways[0]) if ways else plan.settings
+    return replace(plan, schedule=replace(plan.schedule, blending=told), settings=settings)
+
+
+def _guarded_plan(
+    prompts: Prompts,
+    tree: Tree,
+    options: PlanOptions,
+    observations: Observations,
+    engine: EngineModel,
+    clock: PlanClock,
+) -> Plan:
+    from blend.core.planning.guard import guarded_plan, warm_up  # numba is slow to import
+
+    clock.limit_s = max(clock.limit_s, CHOOSE_S)
+    with clock.stopped():
+        warm_up(engine)
+    return guarded_plan(
+        prompts,
+        tree,
+        engine,
+        observations=observations,
+        reach=options.reach,
+        seed=options.seed,
+        draws=DRAWS,
+        wanted=clock.left,
+    )
+
+
+def _with_outlook(
+    plan: Plan,
+    prompts: Prompts,
+    tree: Tree,
+    observations: Observations,
+    engine: EngineModel,
+    clock: PlanClock,
+) -> Plan:
+    """Return the plan with what simulated runs of it come to, where there is time for them."""
+    answered = observations.finished & ~np.isnan(observations.tokens)
+    if clock.limit_s < CHOOSE_S or not clock.left() or answered.all():
+        return plan
+    if not clock.compiles():
+        return plan
+    from blend.core.planning.guard import outlook_of
+
+    outlook = outlook_of(
+        plan,
+        prompts,
+        tree,
+        engine,
+        observations=observations,
+        draws=DRAWS,
+        wanted=clock.left,
+    )
+    return replace(plan, outlook=outlook)
+
+
+def _simulated(plan: Plan) -> dict[str, object] | None:
+    """Return what simulated runs of a plan came to, as JSON values; docs/simulate.md explains."""
+    found = plan.outlook
+    if found is None or not found.candidates[0].seconds:
+        return None
+    return {
+        "draws": found.draws,
+        "requests": found.rows,
+        "prompt_tokens": found.prompt_tokens,
+        "output_tokens": found.output_tokens,
+        "best_sharing": found.best_sharing,
+        "cut_answers": found.cut_answers,
+        "kv_tokens": found.engine.capacity.kv_tokens,
+        "mode": found.engine.mode,
+        "bound_s": found.bound_s,
+        "practical_optimum_s": found.optimum_s,
+        "policies": found.described(),
+    }
+
+
+def _plain(record: object) -> Any:
+    """Return a record as JSON values."""
+    return orjson.loads(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY))

@@ -1,0 +1,95 @@
+"""A schedule that begins while the engine is at work: what is inside is not begun again."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blend.core.engines import StepReport
+from blend.core.engines.sim import SimEngine
+from blend.core.request import Request
+from blend.core.running.carried import Carried, CarryingScanner
+from blend.core.running.executor import run
+from blend.core.running.scan import Scanner
+from blend.core.schedule import POLICIES, Policy, Schedule
+from tests.small_jobs import capacity, grouped, scanner_of, schedule
+from tests.test_scan import LaggingEngine, plans
+
+
+def begun(
+    requests: list[Request], engine: SimEngine, steps: int
+) -> tuple[set[int], list[int], StepReport | None]:
+    """Run requests in their order for some steps; return what is inside, what ended, the last."""
+    first = scanner_of(requests, schedule(requests), engine.capacity)
+    inside: set[int] = set()
+    reports = list(islice(run(first, requests.__getitem__, engine, inside=inside), steps))
+    done = [completion.row for report in reports for completion in report.completions]
+    return inside, done, reports[-1] if reports else None
+
+
+def going_on(
+    requests: list[Request],
+    plan: Schedule,
+    engine: SimEngine,
+    inside: set[int],
+    done: Sequence[int],
+    last: StepReport | None,
+) -> Scanner:
+    """Return the scanner of a plan that finds these rows inside, and those done."""
+    pending, carried = np.ones(len(requests), np.bool_), np.zeros(len(requests), np.bool_)
+    pending[list(done)] = False
+    carried[list(inside)] = True
+    left = plan.only(pending).beginning_with(carried)
+    told, sequences = engine.ages(), np.array([one.sequences for one in requests])
+    ages = {row: told.get(row, 1) for row in inside}
+    return CarryingScanner(
+        scanner_of(requests, left, engine.capacity), Carried(ages, sequences, last)
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(plans(), st.integers(14, 40), st.integers(1, 12), st.integers(0, 4), st.integers(0, 40))
+def test_what_is_inside_is_never_submitted_again_and_every_row_ends_once(
+    job: tuple[list[Request], Schedule], blocks: int, slots: int, lag_steps: int, steps: int
+) -> None:
+    requests, plan = job
+    limits = capacity(16 * blocks, max_sequences=slots, step_tokens=128)
+    engine = LaggingEngine(limits, lag_steps=lag_steps)
+    inside, done, last = begun(requests, engine, steps)
+    carried, submitted = set(inside), list[int]()
+    scanner = going_on(requests, plan, engine, inside, done, last)
+
+    for report in run(
+        scanner, requests.__getitem__, engine, on_admit=submitted.extend, inside=inside
+    ):
+        done += [completion.row for completion in report.completions]
+
+    assert scanner.done
+    assert sorted(done) == list(range(len(requests)))
+    assert sorted([*submitted, *carried]) == sorted(set(submitted) | carried)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_inside_takes_its_room_from_what_enters(policy: Policy) -> None:
+    requests = grouped(8, size=8, shared=32, own=32, max_tokens=40)
+    engine = SimEngine(capacity(64 * 20), step_s=lambda *_: 1e-3, output_tokens=lambda _: 40)
+    inside, done, last = begun(requests, engine, 5)
+    scanner = going_on(requests, schedule(requests, policy=policy), engine, inside, done, last)
+
+    assert len(inside) > 4
+    # Were they not counted, as many could enter again.
+    assert len(scanner.admit()) <= len(inside) // 2
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_schedule_begins_with_what_is_inside_at_the_end_where_it_belongs(policy: Policy) -> None:
+    requests = grouped(2, size=3, shared=16, own=4, max_tokens=8)
+    plan = schedule(requests, policy=policy, density=[9, 8, 7, 0.3, 0.2, 0.1])
+    inside = np.isin(np.arange(6), [2, 3])
+
+    order = plan.beginning_with(inside).order.tolist()
+
+    assert order == ([2, 0, 1, 4, 5, 3] if policy in ("paper", "blend") else [2, 3, 0, 1, 4, 5])
