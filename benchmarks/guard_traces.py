@@ -65,7 +65,7 @@ def stand_in(name: str, *, seed: int = 3) -> Job:
     """Return requests of one stand-in trace, or of the mixture ``trace 2``."""
     rows = ROWS.get(name, OTHER_ROWS)
     workload: Workload = (
-        table_2(name, n=rows, seed=seed) if name not in TRACES else one_trace(name, rows, seed=seed)  # type: ignore[arg-type]
+        table_2(name, n=rows, seed=seed) if name not in TRACES else one_trace(name, rows, seed=seed)
     )
     return Job(name, workload.tree(), workload.sizes(), workload.output_tokens)
 
@@ -155,14 +155,14 @@ def cases(real_traces: Path | None, only: Sequence[str]) -> list[Case]:
     files = sorted(real_traces.glob("*.npz")) if real_traces else []
     sources = [*TRACES, "trace 2", *map(str, files)]
     # A mixture in a cache of one request takes minutes: one video at a time.
-    return [
-        case
+    every = [
+        Case(source, cache, mode)
         for cache in sorted(CACHES, reverse=True)
         for source in sources
         for mode in MODES
-        if (case := Case(source, cache, mode)) and (not only or case.name in only)
         if source != "trace 2" or cache > 2.0
     ]
+    return [case for case in every if not only or case.name in only]
 
 
 def measure(case: Case, draws: int) -> list[str]:
