@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from blend.cli.job_run import planned_engine
 from blend.cli.wording import counted, duration, percent
 from blend.core.input.words import PromptSample
 from blend.core.planning.prompt_lint import LateSharing, LooseLimits, PromptLint, lint_prompts
 from blend.core.planning.tree import build_tree
+from blend.store.job import PlanRecord
 
 LEAST_S, LEAST_RUN_SHARE = 1.0, 0.01
 """What moving a part of prompts has to save to be advised, in seconds and of the whole run."""
@@ -68,6 +70,15 @@ def advice(
     if found.loose_limits:
         paragraphs.append(_loose(found.loose_limits))
     return paragraphs
+
+
+def plan_advice(plan: PlanRecord) -> list[str]:
+    """Return what a plan found in the prompts, a paragraph each; none where it is too old."""
+    found = plan.predictions.get("lint")
+    if not found:
+        return []
+    engine, run_s = planned_engine(plan), plan.predictions["sequential_s"]
+    return advice(lint_from(found), token_s=engine.token_s, run_s=run_s)
 
 
 def _late(one: LateSharing, unit: str, token_s: float | None) -> str:

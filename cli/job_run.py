@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from blend.cli.advice import advice, lint_from
 from blend.core.planning.engine_model import EngineModel, engine_model
 from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.judgement import Against, AnsweredRows, Judgement, judge
 from blend.core.planning.timeline import Stretches, TimelineBuckets, measured_timeline
-from blend.store.job import Job, PlanRecord, Run, Step
+from blend.store.job import Job, PlanRecord, Step
 
 
 def planned_engine(plan: PlanRecord) -> EngineModel:
@@ -31,30 +30,16 @@ def foreseen(plan: PlanRecord | None) -> TimelineBuckets | None:
     return TimelineBuckets(**{name: np.array(column) for name, column in columns.items()})
 
 
-def plan_advice(plan: PlanRecord) -> list[str]:
-    """Return what a plan found in the prompts, a paragraph each; none where it is too old."""
-    found = plan.predictions.get("lint")
-    if not found:
-        return []
-    engine, run_s = planned_engine(plan), plan.predictions["sequential_s"]
-    return advice(lint_from(found), token_s=engine.token_s, run_s=run_s)
-
-
-def executions(job: Job, plan: PlanRecord) -> list[Run]:
-    """Return the runs of a job since it has this plan, without any plan's warm-up."""
-    return [run for run in job.runs() if run.purpose == "execute" and run.started >= plan.created]
-
-
 def measured(job: Job, plan: PlanRecord | None) -> TimelineBuckets | None:
     """Return the timeline of a plan's executions, one after another; None before the first."""
-    return None if plan is None else _measured(job, plan, executions(job, plan))
+    return None if plan is None else _measured(job, plan, job.executions(plan.created))
 
 
-def _measured(job: Job, plan: PlanRecord, runs: Sequence[Run]) -> TimelineBuckets | None:
+def _measured(job: Job, plan: PlanRecord, runs: Sequence[int]) -> TimelineBuckets | None:
     steps: list[Step] = []
     for run in runs:
         before_s = steps[-1].seconds if steps else 0.0
-        steps += [one._replace(seconds=before_s + one.seconds) for one in job.steps(run.id)]
+        steps += [one._replace(seconds=before_s + one.seconds) for one in job.steps(run)]
     return measured_timeline(_stretches(steps), planned_engine(plan)) if steps else None
 
 
@@ -77,7 +62,7 @@ def judgement(job: Job) -> Judgement | None:
     The rows that the plan knew, from its sample or before, are left out.
     """
     plan = job.plan()
-    runs = executions(job, plan) if plan else []
+    runs = job.executions(plan.created) if plan else []
     if plan is None or not runs:
         return None
     engine, parents = planned_engine(plan), [node["parent"] for node in plan.outline]
@@ -91,7 +76,7 @@ def judgement(job: Job) -> Judgement | None:
     )
 
 
-def _seconds(job: Job, plan: PlanRecord, runs: Sequence[Run]) -> Against | None:
+def _seconds(job: Job, plan: PlanRecord, runs: Sequence[int]) -> Against | None:
     predicted, actual = foreseen(plan), _measured(job, plan, runs)
     if predicted is None or actual is None or not actual.answered[-1]:
         return None

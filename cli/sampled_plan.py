@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from blend.cli.advice import plan_advice
 from blend.cli.engine import SIM_HARDWARE
 from blend.cli.engine_options import EngineOptions
 from blend.cli.interrupt import Interrupt
 from blend.cli.job_model import require_rows, shape_of
 from blend.cli.job_plan import plan_of
-from blend.cli.job_run import plan_advice
 from blend.cli.machine import CALIBRATED, this_hardware
 from blend.cli.observing import find_followers, observations_of
 from blend.cli.planning import MadePlan, Planned, PlanOptions, make_plan, sample_schedule
@@ -124,7 +124,7 @@ def sample_and_plan(
         capacity=capacity,
         spent_s=inputs.spent_s,
     )
-    return save_and_say(job, made, inputs.followers, simulated=options.name == "sim")
+    return save_and_say(job, made, inputs.followers, engine=options.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +158,10 @@ def as_measured(
     return replace(settings, reach=reach, costs=_costs(job, options, settings))
 
 
-def save_and_say(job: Job, made: MadePlan, followers: Followers, *, simulated: bool) -> Plan:
-    """Make a plan the job's, and say what to expect of it, on a device that may be *simulated*."""
+def save_and_say(job: Job, made: MadePlan, followers: Followers, *, engine: str) -> Plan:
+    """Make a plan the job's, and say what to expect of it."""
     plan = made.save(job, followers)
-    _tell_plan(plan, simulated=simulated)
+    _tell_plan(plan, simulated=engine == "sim")
     for paragraph in plan_advice(plan_of(job)):
         logger.info(f"prompts: {paragraph}")
     if len(followers):

@@ -42,7 +42,7 @@ def warm_up_and_plan(session: Session, settings: PlanOptions) -> Carried | None:
         _say_how_it_went(ran, sampled=len(sampled), beside=len(schedule) - len(sampled))
     if made is None:
         return None
-    save_and_say(job, made, inputs.followers, simulated=session.options.name == "sim")
+    save_and_say(job, made, inputs.followers, engine=session.options.name)
     return ran.left.carried if ran else None
 
 

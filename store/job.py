@@ -332,6 +332,10 @@ class Job:
         """Return every run, oldest first."""
         return runs.all_runs(self._database)
 
+    def executions(self, since: float) -> list[int]:
+        """Return the executions that began at *since*, Unix time, or after, oldest first."""
+        return runs.executions(self._database, since)
+
     def executed(self) -> bool:
         """Return whether an execution has worked on the job; a plan's warm-up is none."""
         return runs.executed(self._database)

@@ -88,6 +88,15 @@ def all_runs(database: Database) -> list[Run]:
     return [_run(*columns) for columns in found]
 
 
+def executions(database: Database, since: float) -> list[int]:
+    """Return the executions that began at *since* or after, without any plan's warm-up."""
+    with database.read() as sql:
+        found = sql.execute(
+            "SELECT run FROM runs WHERE purpose = 'execute' AND started >= ? ORDER BY run", (since,)
+        )
+        return [run for (run,) in found]
+
+
 def _run(run: int, purpose: Purpose, engine: str, settings: str, *columns: Any) -> Run:
     return Run(run, purpose, engine, orjson.loads(settings), *columns)
 

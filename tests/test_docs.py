@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.core import TyperOption
 
 from blend.cli.app import blend_app
 from blend.cli.commands import COMMANDS, command_function
-from blend.cli.settings import opposite
+from blend.cli.settings import opposite, settable
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -162,17 +161,18 @@ def test_files_that_the_docs_name_exist() -> None:
     assert missing == []
 
 
-def taken_back(option: object) -> str | None:
-    return opposite(option) if isinstance(option, TyperOption) else None
-
-
 def test_options_that_the_docs_name_exist() -> None:
     group = typer.main.get_command(blend_app(list(COMMANDS)))
     taken = {
         name
         for command in (group, *group.commands.values())  # type: ignore[attr-defined]
         for option in command.params
-        for name in (*option.opts, *filter(None, [taken_back(option)]))
+        for name in option.opts
+    }
+    taken |= {
+        str(opposite(option))
+        for command in group.commands.values()  # type: ignore[attr-defined]
+        for option in settable(command)
     }
     unknown = [
         f"{document.relative_to(ROOT)}: {name}"

@@ -14,8 +14,9 @@ from tests.viewed_job import viewed_job
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "json.md"
 
-# Below these keys stand names of others: settings of an engine, a body, a vocabulary of reasons.
-OPEN = {"settings", "body", "endpoints", "notes", "reasons", "simulated"}
+# Below these keys stand names of others: a body, a vocabulary of reasons; and the settings of a run
+# are the options of its engine.
+OPEN = {"body", "endpoints", "notes", "reasons", "simulated"}
 
 COMMANDS = {
     "status": ["status", "JOB"],
@@ -53,7 +54,8 @@ def fields(value: Any) -> set[str]:
         return {name for one in value[:50] for name in fields(one)}
     if not isinstance(value, dict):
         return set()
-    inner = (fields(part) for name, part in value.items() if name not in OPEN)
+    others = OPEN | {"settings"} if "boot_id" in value else OPEN
+    inner = (fields(part) for name, part in value.items() if name not in others)
     return set(value).union(*inner)
 
 

@@ -31,7 +31,14 @@ from blend.core.planning.ways import ANY, PacingName, Reach, paced_ways, small_s
 from blend.core.schedule import Policy, PolicyChoice
 
 System = Literal[
-    "vllm-dfs", "nanoflow-dfs", "nanoflow-balance", "memory-first", "paper", "blend", "auto"
+    "vllm-dfs",
+    "sglang",
+    "nanoflow-dfs",
+    "nanoflow-balance",
+    "memory-first",
+    "paper",
+    "blend",
+    "auto",
 ]
 SYSTEMS: tuple[System, ...] = get_args(System)
 # What sets the pace on a sequential engine as stock vLLM is, and the order that goes with it.
@@ -49,6 +56,7 @@ FIXED = SYSTEMS[:-1]
 # What each system of the paper is here: how its operators run, and its order.
 ENGINES: dict[System, tuple[Mode, PolicyChoice]] = {
     "vllm-dfs": ("sequential", "dfs"),
+    "sglang": ("sequential", "sglang"),
     "nanoflow-dfs": ("overlapped", "dfs"),
     "nanoflow-balance": ("overlapped", "random"),
     "memory-first": ("overlapped", "memory-first"),
@@ -56,6 +64,8 @@ ENGINES: dict[System, tuple[Mode, PolicyChoice]] = {
     "blend": ("overlapped", "blend"),
     "auto": ("overlapped", "auto"),
 }
+
+OVERLAPPED: tuple[System, ...] = tuple(one for one in FIXED if ENGINES[one][0] == "overlapped")
 
 # The guard chooses among the six ways that leave the engine's options alone.
 AS_IT_IS = Reach(("step-budget",), started=True)
@@ -267,6 +277,7 @@ def engine_of(cell: Cell) -> EngineModel:
         max_sequences=MAX_SEQUENCES,
         step_tokens=cell.step_tokens,
         attention=False,
+        report_lag=0,  # The paper's scheduler is part of its engine.
     )
     return replace(engine, shared_bandwidth=False)
 

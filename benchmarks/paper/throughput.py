@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.paper import published
-from benchmarks.paper.cells import FIXED, Cell, System
+from benchmarks.paper.cells import FIXED, OVERLAPPED, Cell, System
 from benchmarks.paper.markdown import number, spread, table
 from benchmarks.paper.plots import Floats, bars, can_plot, lines
 from benchmarks.paper.section import (
@@ -84,18 +84,14 @@ def _fig_7_70b(scale: Scale, results: Results, _plots: Path) -> str:
 
 
 def _per_trace(cells: Cells, results: Results) -> str:
+    others = [system for system in OVERLAPPED if system != "nanoflow-dfs"]
     rows = [
         [
             name,
-            *(
-                spread(speed_ups(results, cells[name, system], "nanoflow-dfs"))
-                for system in FIXED
-                if system not in ("vllm-dfs", "nanoflow-dfs")
-            ),
+            *(spread(speed_ups(results, cells[name, system], "nanoflow-dfs")) for system in others),
         ]
         for name in TABLE_2
     ]
-    others = [system for system in FIXED if system not in ("vllm-dfs", "nanoflow-dfs")]
     return table(["over NanoFlow-DFS, mean [least-greatest]", *others], rows)
 
 

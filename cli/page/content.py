@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from blend.cli.job_run import foreseen, judgement, measured, plan_advice
+from blend.cli.advice import plan_advice
+from blend.cli.job_run import foreseen, judgement, measured
 from blend.cli.judged_run import judgement_lines
 from blend.cli.status import rows_line, state, tokens_line
 from blend.cli.wording import plain

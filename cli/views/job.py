@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from blend.cli.advice import plan_advice
 from blend.cli.console import inert, out
-from blend.cli.job_run import foreseen, judgement, plan_advice
+from blend.cli.job_run import foreseen, judgement
 from blend.cli.judged_run import judgement_lines
 from blend.cli.status import (
     next_step,
