@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from blend.core.engines import EngineDiedError, StepReport
 from blend.core.engines.replicas import ReplicaSet
 from blend.core.engines.sim import SimEngine
+from blend.core.planning.engine_model import engine_model
 from blend.core.planning.hardware import hardware_preset, model_preset
+from blend.core.planning.parts import walk_of
+from blend.core.planning.plan import plan_on
+from blend.core.planning.replicas import simulate_replicas
+from blend.core.planning.simulate import simulate
+from blend.core.planning.tree import build_tree
 from blend.core.request import Request
 from blend.core.running.executor import run
 from blend.core.running.replica_scan import ReplicaScanner
@@ -20,6 +26,7 @@ from blend.core.running.suspects import Mask, Suspects
 from blend.core.schedule import Policy, Schedule
 from tests.local_replicas import local_set
 from tests.mortal_engine import MortalEngine, mortal
+from tests.prompt_sets import prompts_of
 from tests.small_jobs import capacity, grouped, schedule, step_s
 
 POLICIES: Sequence[Policy] = ("fcfs", "paper", "blend")
@@ -224,3 +231,32 @@ def test_what_is_aborted_can_be_run_again() -> None:
 
     assert len(aborted.tokens) + len(aborted.report.completions) >= 4
     assert sorted(rows) == list(range(16))
+
+
+@pytest.mark.slow  # compiles the kernels where that has not been done
+def test_simulated_replicas_run_every_row_once_and_share_like_one() -> None:
+    requests = grouped(12, size=8, shared=64, own=16, max_tokens=48)
+    prompts = prompts_of([one.prompt.tolist() for one in requests], max_tokens=48)
+    tree = build_tree(prompts)
+    engine = engine_model(hardware_preset("a100-80g"), model_preset("llama-3-8b"))
+    lengths = np.random.default_rng(0).integers(1, 48, len(requests))
+    for policy in ("dfs", "paper", "blend"):
+        plan = plan_on(engine, prompts, policy=policy, observations=None, tree=tree, seed=0)
+        walk = walk_of(
+            plan.schedule,
+            prompt_tokens=prompts.lengths,
+            sequences=prompts.sequences,
+            hardware=engine.hardware,
+            model=engine.model,
+        )
+
+        found = simulate_replicas(
+            tree, plan.schedule, walk, output_tokens=lengths, engine=engine, replicas=3
+        )
+        one = simulate(tree, plan.schedule, output_tokens=lengths, engine=engine)
+
+        together = found.together
+        assert not np.isnan(together.finished_s).any()
+        assert together.decode_tokens == one.decode_tokens
+        assert together.seconds == max(run.seconds for run in found.runs) <= one.seconds
+        assert together.cached_tokens >= 0.7 * one.cached_tokens

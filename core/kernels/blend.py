@@ -201,8 +201,11 @@ def left_blended(blend: Blend) -> Any:
     return blend.order[ends][~blend.gate.taken[ends]]
 
 
-def dealt_blended(blend: Blend, *, order: Any, uncached: Any) -> Blend:
-    """Return the scanner with other rows in the place of those not admitted; it plans anew."""
+def dealt_blended(blend: Blend, *, order: Any, uncached: Any, shared: Any, border: int) -> Blend:
+    """Return the scanner with other rows in the place of those not admitted; it plans anew.
+
+    *shared* and *border* as the gate knows them.
+    """
     state = blend.state
     state["left"], state["right"], state["retry"] = 0, len(order) - 1, 0
     state["planned"] = state["step"] - PLAN_STEPS
@@ -210,7 +213,9 @@ def dealt_blended(blend: Blend, *, order: Any, uncached: Any) -> Blend:
     dealt = blend._replace(
         order=order.astype(np.int64),
         uncached=uncached.astype(np.int64),
-        gate=blend.gate._replace(taken=np.zeros(len(order), np.bool_)),
+        gate=blend.gate._replace(
+            taken=np.zeros(len(order), np.bool_), shared=shared.astype(np.int64), border=border
+        ),
     )
     count_waiting(dealt)
     return dealt

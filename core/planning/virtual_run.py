@@ -175,6 +175,7 @@ class _Blended:
     def __init__(self, world: World, schedule: Schedule):
         from blend.core.running.blend_scan import new_state
 
+        self._prompts = world.prompts
         self._blend = new_state(
             schedule,
             prompt_tokens=world.prompts,
@@ -196,11 +197,9 @@ class _Blended:
         return rows
 
     def deal(self, schedule: Schedule) -> None:
-        from blend.core.kernels.blend import dealt_blended
+        from blend.core.running.blend_scan import dealt_state
 
-        self._blend = dealt_blended(
-            self._blend, order=schedule.order, uncached=np.maximum(schedule.uncached_tokens, 1)
-        )
+        self._blend = dealt_state(self._blend, schedule, prompt_tokens=self._prompts)
 
 
 def _names(columns: Any) -> tuple[str, ...]:

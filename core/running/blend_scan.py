@@ -32,8 +32,7 @@ def new_state(
         max_sequences=capacity.max_sequences,
         step_tokens=capacity.step_tokens,
     )
-    right = np.flatnonzero(schedule.side == RIGHT)
-    border = int(right[0]) if len(right) else len(schedule)
+    border = _border(schedule)
     gate = new_gate(
         prompt_tokens,
         _shared_tokens(schedule, prompt_tokens, border=border),
@@ -53,6 +52,23 @@ def new_state(
         copies=sequences,
         gated=blending.paced and capacity.pacing == "none",
     )
+
+
+def dealt_state(state: Any, schedule: Schedule, *, prompt_tokens: npt.NDArray[np.integer]) -> Any:
+    """Return the kernel's state with the rows of *schedule* in the place of those not admitted."""
+    border = _border(schedule)
+    return kernel.dealt_blended(
+        state,
+        order=schedule.order,
+        uncached=np.maximum(schedule.uncached_tokens, 1),
+        shared=_shared_tokens(schedule, prompt_tokens, border=border),
+        border=border,
+    )
+
+
+def _border(schedule: Schedule) -> int:
+    right = np.flatnonzero(schedule.side == RIGHT)
+    return int(right[0]) if len(right) else len(schedule)
 
 
 def _shared_tokens(
@@ -90,6 +106,7 @@ class BlendScanner:
         sequences: npt.NDArray[np.integer],
         capacity: Capacity,
     ):
+        self._prompt_tokens = prompt_tokens
         self._state = new_state(
             schedule, prompt_tokens=prompt_tokens, sequences=sequences, capacity=capacity
         )
@@ -116,9 +133,7 @@ class BlendScanner:
 
     def deal(self, schedule: Schedule) -> None:
         """Put the rows of *schedule* in the place of those not admitted."""
-        self._state = kernel.dealt_blended(
-            self._state, order=schedule.order, uncached=np.maximum(schedule.uncached_tokens, 1)
-        )
+        self._state = dealt_state(self._state, schedule, prompt_tokens=self._prompt_tokens)
         self._admitted = np.empty(len(schedule) + 1, np.int64)
 
     def withdraw(self, rows: Sequence[int]) -> None:
