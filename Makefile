@@ -14,11 +14,11 @@ BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale bench-plan accidents chaos docs pictures clean
+.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale bench-plan accidents chaos docs pictures release-check audit clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' Makefile | while read -r target text; do \
-		printf '  make %-11s %s\n' "$$target" "$$text"; done
+		printf '  make %-13s %s\n' "$$target" "$$text"; done
 
 setup: ## make .venv with blend and vLLM: the GPU build where nvidia-smi works, else the CPU build
 	@scripts/setup-environment
@@ -82,6 +82,12 @@ docs: setup ## write help and sessions into the documents that quote them
 
 pictures: setup ## draw the pictures of the documents again (needs Chromium)
 	$(BIN)/python -m scripts.pictures
+
+release-check: setup ## build wheel and sdist, and try the wheel alone in a fresh environment
+	@scripts/release-check
+
+audit: setup ## ask pip-audit about every package that an installation brings along
+	@scripts/audit
 
 clean: ## remove caches and the demo's job; the environment and the model stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

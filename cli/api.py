@@ -22,6 +22,7 @@ from blend.cli.job_model import ModelOptions
 from blend.cli.limits import NO_LIMITS, RunLimits
 from blend.cli.progress import RunProgress, Seen, Watch, unwatched
 from blend.cli.sampled_plan import PlanChoices, plan_job_on
+from blend.cli.whole_run import run_job
 from blend.core.answer_files import FileFormat
 from blend.core.answers import Answer, answer_of, rejected_answer
 from blend.core.engines import StepReport
@@ -149,6 +150,29 @@ class Batch:
             )
             return job.counts()
 
+    def run(
+        self,
+        engine: EngineOptions,
+        choices: PlanChoices | None = None,
+        limits: RunLimits = NO_LIMITS,
+        *,
+        watch: Watch = unwatched,
+        on_progress: OnProgress | None = None,
+        on_answer: OnAnswer | None = None,
+        interrupt: AbstractContextManager[Interrupt] | None = None,
+    ) -> Counts:
+        """Plan, where there is no plan that fits, and execute, with one start of the engine."""
+        with Job.open(self.path) as job, job.lock("run"):
+            run_job(
+                job,
+                engine,
+                choices or PlanChoices(),
+                limits,
+                watch=_calling(job, watch, on_progress, on_answer),
+                interrupt=interrupt,
+            )
+            return job.counts()
+
     def counts(self) -> Counts:
         """Return how far the job is; also while a process works on it."""
         with Job.open(self.path) as job:
@@ -201,12 +225,14 @@ class Batch:
     ) -> "Outlook":
         """Return how long the whole job would take on *device* under each policy; runs nothing."""
         with Job.open(self.path) as job:
+            device = device or SimulatedDevice()
             return compare_policies(
                 job,
-                engine_on(device or SimulatedDevice(), job),
+                engine_on(device, job),
                 policies=policies,
                 draws=draws,
                 seed=seed,
+                replicas=device.replicas,
                 on_run=on_run,
             )
 

@@ -40,6 +40,7 @@ class SimulatedDevice:
     ``hardware``: the name of a preset, ``measured``, ``calibrated`` or a file of profiles; the best
     that is known of this machine where it is None. ``devices`` share one model;
     ``step_overhead_s`` is what a step takes beside compute and memory, as calibrated where None.
+    ``replicas``: so many engines, each with its part of the job.
     """
 
     hardware: str | None = None
@@ -51,6 +52,7 @@ class SimulatedDevice:
     step_tokens: int = 8192
     dtype: str | None = None
     kv_cache_dtype: str | None = None
+    replicas: int = 1
 
 
 def engine_on(device: SimulatedDevice, job: Job) -> EngineModel:
@@ -108,13 +110,14 @@ def compare_policies(
     policies: Sequence[Policy] = POLICIES,
     draws: int = 5,
     seed: int = 0,
+    replicas: int = 1,
     on_run: Callable[[int], None] | None = None,
 ) -> "Outlook":
     """Simulate the whole job from its start under each policy; nothing in the job changes.
 
-    After two minutes no further draw is made. ``on_run`` is told before each simulated run how many
-    a draw has. Raises BlendError for a job without rows, and where
-    the engine's cache cannot hold a prompt.
+    On so many ``replicas`` of the engine. After two minutes no further draw is made. ``on_run`` is
+    told before each simulated run how many a draw has. Raises BlendError for a job without rows,
+    and where the engine's cache cannot hold a prompt.
     """
     from blend.core.planning.compare import compare  # numba is slow to import
 
@@ -134,6 +137,7 @@ def compare_policies(
         observations=Observations(observed.tokens[row], observed.finished[row]),
         draws=draws,
         seed=seed,
+        replicas=replicas,
         wanted=lambda: time.monotonic() - started_s < SIMULATE_S,
         on_run=on_run or _ignore_run,
     )

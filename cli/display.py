@@ -130,7 +130,7 @@ class Display:
         )
         lines = [", ".join(progress.speed(progress.lately)), ", ".join(progress.gauges())]
         time_left = progress.time_left() or "time left: not known yet"
-        lines = [time_left, *(line for line in lines if line)]
+        lines = [time_left, *(line for line in lines if line), *progress.of_replicas()]
         if worst := progress.worst(width):
             lines.append(worst)
         if self.stopping():

@@ -1,12 +1,12 @@
 """Opening the engine that a job asks for."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from blend.cli.engine_options import EngineOptions, PacingName, whole_number
+from blend.cli.engine_options import EngineOptions, PacingName, devices_in, whole_number
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -16,6 +16,7 @@ from blend.cli.job_model import (
     shape_of,
     template_text,
 )
+from blend.cli.machine import this_hardware
 from blend.cli.server import open_server
 from blend.cli.wording import counted
 from blend.core.engines import Capacity, Engine
@@ -23,7 +24,12 @@ from blend.core.engines.scratch import clear_left_behind
 from blend.core.engines.vllm_version import installed_version, is_installed, untested
 from blend.core.errors import MISMATCH, BlendError
 from blend.core.planning.engine_model import EngineModel
-from blend.core.planning.hardware import ModelShape, hardware_preset, kv_capacity_tokens
+from blend.core.planning.hardware import (
+    ModelShape,
+    hardware_preset,
+    kv_capacity_tokens,
+    tensor_parallel,
+)
 from blend.core.planning.ways import PREFILL_THRESHOLD, STEP_TOKENS
 from blend.core.running.seat import Seat
 from blend.store.job import Job
@@ -33,9 +39,10 @@ logger = logging.getLogger(__name__)
 SIM_HARDWARE = "a100-80g"
 
 
-def log_path(job_path: Path) -> Path:
-    """Return where the engine's output goes: beside the job."""
-    return job_path.with_name(f"{job_path.name}.engine.log")
+def log_path(job_path: Path, replica: int | None = None) -> Path:
+    """Return where the output of the engine, or of the *replica* of a number, goes: beside it."""
+    number = "" if replica is None else f".{replica + 1}"
+    return job_path.with_name(f"{job_path.name}.engine{number}.log")
 
 
 @contextmanager
@@ -55,11 +62,24 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
         end_left_behind()
         if words := untested(installed_version()):
             logger.warning(words)
-    seat = Seat(partial(_start, job, options))
-    try:
+    with _seated(job, options) as seat:
         if options.name == "vllm":
             # While the engine starts: do its files still give the prompts that were planned?
             refuse_other_model(job, loaded_tokenizer(settled_model(job, asked_model(options))))
+        yield seat
+
+
+@contextmanager
+def _seated(job: Job, options: EngineOptions) -> Iterator[Seat]:
+    if options.replicas > 1:
+        from blend.cli.replicas import seated_replicas  # only they need Ray
+
+        device = this_hardware(SIM_HARDWARE if options.name == "sim" else None)
+        with seated_replicas(job, options, partial(_starter, job, options), on=device) as seat:
+            yield seat
+        return
+    seat = Seat(_starter(job, options, None))
+    try:
         yield seat
     finally:
         seat.close()
@@ -75,27 +95,30 @@ def end_left_behind() -> None:
             )
 
 
-def _start(job: Job, options: EngineOptions) -> Engine:
+def _starter(job: Job, options: EngineOptions, replica: int | None) -> Callable[[], Engine]:
+    """Return what starts the engine, or the *replica* of a number; it can be sent elsewhere."""
     arguments = _ingested_with(job) | dict(options.arguments)
     if options.name == "sim":
-        return _sim(arguments, shape_of(job, arguments, on_cpu=False), options.pacing)
+        shape = shape_of(job, arguments, on_cpu=False)
+        return partial(_sim, arguments, shape, options.pacing)
     model = model_of(job)
     if options.name == "openai":
-        return open_server(arguments, model=model, api_key=options.api_key, seed=options.seed)
+        return partial(
+            open_server, arguments, model=model, api_key=options.api_key, seed=options.seed
+        )
     from blend.core.engines.vllm import EngineSettings, VllmEngine
 
-    return VllmEngine.start(
-        EngineSettings(
-            model,
-            arguments.get("served-model-name") or model,
-            log_path(job.path),
-            arguments,
-            options.seed,
-            stall_s=options.tolerance.stall_s,
-            pacing="step budget" if options.pacing == "step-budget" else "none",
-            seeded=job.any_body_has("seed"),
-        )
+    settings = EngineSettings(
+        model,
+        arguments.get("served-model-name") or model,
+        log_path(job.path, replica).absolute(),
+        arguments,
+        options.seed,
+        stall_s=options.tolerance.stall_s,
+        pacing="step budget" if options.pacing == "step-budget" else "none",
+        seeded=job.any_body_has("seed"),
     )
+    return partial(VllmEngine.start, settings)
 
 
 def asked_model(options: EngineOptions, model: str | None = None) -> ModelOptions:
@@ -151,7 +174,7 @@ def _sim(
 ) -> Engine:
     from blend.core.engines.sim import SimEngine
 
-    hardware = hardware_preset(SIM_HARDWARE)
+    hardware = tensor_parallel(hardware_preset(SIM_HARDWARE), devices_in(arguments))
     kv_bytes = whole_number(arguments, "kv-cache-memory-bytes", 0)
     batched = whole_number(arguments, "max-num-batched-tokens", 8192)
     capacity = Capacity(

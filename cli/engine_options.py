@@ -34,7 +34,7 @@ class EngineOptions:
 
     ``seed`` is that of the engine and of everything else that is drawn. ``pacing`` is None where
     the plan may choose. The arguments are stored with every run; the API key stands apart, and is
-    not.
+    not. ``replicas``: so many engines, on the Ray cluster at ``ray_address`` or one of our own.
     """
 
     name: EngineName
@@ -43,6 +43,8 @@ class EngineOptions:
     pacing: PacingName | None = None
     api_key: str | None = field(default=None, repr=False)
     tolerance: Tolerance = TOLERANCE
+    replicas: int = 1
+    ray_address: str | None = None
 
 
 def engine_options(
@@ -53,10 +55,13 @@ def engine_options(
     pacing: PacingName | None = None,
     api_key: str | None = None,
     tolerance: Tolerance = TOLERANCE,
+    replicas: int = 1,
+    ray_address: str | None = None,
 ) -> EngineOptions:
     """Return the choice of an engine; *arguments* are those of `vllm serve`, without their dashes.
 
     True is a bare flag, None and False leave an argument out; an underscore may stand for a dash.
+    So many ``replicas`` need Ray, whose cluster is at ``ray_address`` or one of our own.
     Raises BlendError for what a server is told, where the engine is none.
     """
     given = {
@@ -67,8 +72,29 @@ def engine_options(
     for server in ("base-url", "concurrency"):
         if server in given and name != "openai":
             raise BlendError(f"`--{server}` is for a server", hint="add `--engine openai`")
+    _refuse_replicas_elsewhere(name, replicas, ray_address, given)
     key = given.pop("api-key", None) or api_key
-    return EngineOptions(name, given, seed, pacing, key and key.strip(), tolerance)
+    key = key and key.strip()
+    return EngineOptions(name, given, seed, pacing, key, tolerance, replicas, ray_address)
+
+
+def _refuse_replicas_elsewhere(
+    name: EngineName, replicas: int, ray_address: str | None, arguments: Mapping[str, str | None]
+) -> None:
+    if ray_address is not None and replicas == 1:
+        raise BlendError(
+            "`--ray-address` is for several replicas", hint="add `--data-parallel-size N`"
+        )
+    if replicas > 1 and name == "openai":
+        raise BlendError(
+            "`--data-parallel-size` is for engines of our own",
+            hint="a server has its own replicas; leave the option out",
+        )
+    if "data-parallel-size" in arguments:
+        raise BlendError(
+            "vLLM's own data parallelism would take rows out of the plan's order",
+            hint="use `--data-parallel-size N` without `--engine-arg`",
+        )
 
 
 def whole_number(arguments: Mapping[str, str | None], name: str, default: int) -> int:
@@ -82,3 +108,9 @@ def whole_number(arguments: Mapping[str, str | None], name: str, default: int) -
             hint="correct it, or leave it out",
         )
     return int(value)
+
+
+def devices_in(arguments: Mapping[str, str | None]) -> int:
+    """Return how many devices an engine of these arguments takes."""
+    tensor = whole_number(arguments, "tensor-parallel-size", 1)
+    return tensor * whole_number(arguments, "pipeline-parallel-size", 1)

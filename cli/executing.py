@@ -83,4 +83,4 @@ def _cheapest_first(session: Session, schedule: Schedule) -> Schedule:
     if limit is None:
         return schedule
     costs = costs_in_plan(job, schedule, session.engine.capacity)
-    return most_in_time(schedule, costs, limit.left_s)
+    return most_in_time(schedule, costs, limit.left_s * session.options.replicas)

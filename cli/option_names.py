@@ -10,6 +10,7 @@ _LIMITS = "limit max-time deadline"
 _DISPLAY = "progress quiet"
 _ENGINE = (
     "engine base-url api-key served-model-name concurrency max-model-len tensor-parallel-size "
+    "pipeline-parallel-size data-parallel-size ray-address "
     "gpu-memory-utilization kv-cache-memory-bytes max-num-seqs max-num-batched-tokens dtype pacing "
     "engine-arg seed max-rebuilds give-up-after stall-timeout"
 )
@@ -25,8 +26,9 @@ _NAMES = {
     "export": "output errors format overwrite",
     "retry": "failed truncated reason max-tokens dry-run json",
     "simulate": (
-        "hardware tensor-parallel-size policy mode draws step-overhead-ms gpu-memory-utilization "
-        "max-num-seqs max-num-batched-tokens dtype kv-cache-dtype seed json"
+        "hardware tensor-parallel-size pipeline-parallel-size data-parallel-size policy mode draws "
+        "step-overhead-ms "
+        "gpu-memory-utilization max-num-seqs max-num-batched-tokens dtype kv-cache-dtype seed json"
     ),
     "calibrate": "model device seconds engine-steps output json",
     "doctor": "json",

@@ -24,6 +24,7 @@ Command = Callable[..., None]
 
 _ENGINE = "Engine"
 _SERVER = "Engine: a server that runs"
+_REPLICAS = "Engine: several replicas"
 _TROUBLE = "Engine: trouble"
 
 JobArgument = Annotated[
@@ -91,6 +92,36 @@ def engine_options(
             metavar="N",
             help="GPUs that share one model.",
             rich_help_panel=_ENGINE,
+        ),
+    ] = None,
+    pipeline_parallel_size: Annotated[
+        int | None,
+        typer.Option(
+            "--pipeline-parallel-size",
+            "-pp",
+            min=1,
+            metavar="N",
+            help="GPUs that hold one model's layers in turn.",
+            rich_help_panel=_ENGINE,
+        ),
+    ] = None,
+    data_parallel_size: Annotated[
+        int,
+        typer.Option(
+            "--data-parallel-size",
+            "-dp",
+            min=1,
+            metavar="N",
+            help="Replicas of the engine, each with its part of the job.",
+            rich_help_panel=_REPLICAS,
+        ),
+    ] = 1,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="The Ray cluster to run them on; one of this machine alone if absent.",
+            rich_help_panel=_REPLICAS,
         ),
     ] = None,
     gpu_memory_utilization: Annotated[
@@ -192,6 +223,7 @@ def engine_options(
         "served-model-name": served_model_name,
         "max-model-len": max_model_len,
         "tensor-parallel-size": tensor_parallel_size,
+        "pipeline-parallel-size": pipeline_parallel_size,
         "gpu-memory-utilization": gpu_memory_utilization,
         "kv-cache-memory-bytes": kv_cache_memory_bytes,
         "max-num-seqs": max_num_seqs,
@@ -206,6 +238,8 @@ def engine_options(
         pacing=pacing,
         api_key=api_key,
         tolerance=Tolerance(max_rebuilds, give_up_after, stall_timeout or TOLERANCE.stall_s),
+        replicas=data_parallel_size,
+        ray_address=ray_address,
     )
 
 

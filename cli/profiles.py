@@ -8,7 +8,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from blend.cli.engine_options import EngineOptions, whole_number
+from blend.cli.engine_options import EngineOptions, devices_in
 from blend.cli.job_model import shape_of
 from blend.cli.machine import device_name, this_hardware
 from blend.cli.profile_store import Section, keep_entry, read_section
@@ -18,6 +18,9 @@ from blend.core.planning.hardware import ModelShape
 from blend.core.planning.profile import Measured, Profile, fit, measured_of
 from blend.core.planning.ways import free_tokens
 from blend.store.job import Job
+
+REPLICAS = "data-parallel-size"
+"""Where a run's settings say how many replicas it had."""
 
 ENOUGH_LINES = 60
 LATER_SHARE = 0.5
@@ -87,10 +90,17 @@ def save_calibrated(key: str, profile: Profile) -> None:
 
 
 def measured_in(job: Job, run: int) -> Measured:
-    """Return what the timeline of a run measured."""
+    """Return what the timeline of a run measured of one engine's steps."""
     lines = job.steps(run)
     columns = ("seconds", "steps", "prefill_tokens", "decode_tokens", "kv_tokens")
-    return measured_of([[getattr(line, name) for name in columns] for line in lines])
+    measured = [[float(getattr(line, name)) for name in columns] for line in lines]
+    replicas = next((int(r.settings.get(REPLICAS, 1)) for r in job.runs() if r.id == run), 1)
+    # Replicas' steps are added up, their clocks go beside each other, and the cache is all theirs.
+    return measured_of(
+        [[line[0] * replicas, *line[1:4], line[4] / replicas] for line in measured]
+        if replicas > 1
+        else measured
+    )
 
 
 def best_profile(job: Job, options: EngineOptions, engine: EngineModel) -> Profile | None:
@@ -121,7 +131,7 @@ def keep_profile(job: Job, options: EngineOptions) -> None:
 
 def devices_of(options: EngineOptions) -> int:
     """Return how many devices share the model."""
-    return whole_number(options.arguments, "tensor-parallel-size", 1)
+    return devices_in(options.arguments)
 
 
 def measured_line(profile: Profile) -> str:

@@ -14,7 +14,7 @@ from blend.cli.interrupt import Interrupt
 from blend.cli.wording import counted, percent, shortened, significant
 from blend.cli.workload import Workload
 from blend.core.causes import cause_of, message_of
-from blend.core.engines import StepReport
+from blend.core.engines import Part, StepReport
 
 LATELY_S = 30.0
 SNAPSHOT_EVERY_S = 1.0
@@ -53,6 +53,15 @@ class Moved(NamedTuple):
     memory_s: float = 0.0
 
 
+class ReplicaProgress(NamedTuple):
+    """What one replica has answered, and how full it is."""
+
+    rows: int = 0
+    running: int = 0
+    waiting: int = 0
+    kv_tokens: int = 0
+
+
 class Left(NamedTuple):
     """The seconds that the rest of a run is expected to take, and their 10 % and 90 % bounds."""
 
@@ -89,6 +98,8 @@ class RunProgress:
     moved: Moved = field(default_factory=Moved)
     causes: Counter[tuple[int, str]] = field(default_factory=Counter)
     examples: dict[tuple[int, str], str] = field(default_factory=dict)
+    replica_count: int = 1
+    replicas: dict[int, ReplicaProgress] = field(default_factory=dict)
     work: float = field(init=False)
     started: float = field(init=False)
     _snapshots: deque[Moved] = field(default_factory=lambda: deque([Moved()]))
@@ -127,9 +138,23 @@ class RunProgress:
         self.preemptions += report.preemptions
         self.kv_tokens = report.kv_tokens
         self.running, self.waiting = report.running, report.waiting
+        for part in report.parts:
+            self._update_replica(part)
+        for lost in report.lost:
+            before_it = self.replicas.get(lost.replica, ReplicaProgress())
+            self.replicas[lost.replica] = ReplicaProgress(before_it.rows)
         # What looked done may turn out to be less of the whole, but never goes back.
         self.share = max(self.share, self._share_now())
         self._remember()
+
+    def _update_replica(self, part: Part) -> None:
+        """Take in what one replica has reported."""
+        before = self.replicas.get(part.replica, ReplicaProgress())
+        report = part.report
+        rows = sum(1 + int(self.followed[one.row]) for one in report.completions)
+        self.replicas[part.replica] = ReplicaProgress(
+            before.rows + rows, report.running, report.waiting, report.kv_tokens
+        )
 
     def _remember(self) -> None:
         if self.moved.at_s - self._snapshots[-1].at_s >= SNAPSHOT_EVERY_S:
@@ -149,6 +174,8 @@ class RunProgress:
 
     def _share_now(self) -> float:
         """Return the share of the work that is done: by the plan's course where it has one."""
+        if self.finished >= self.workload.rows:
+            return 1.0
         course = self.workload.course
         if course is None:
             done = self.work_done + self._running_work
@@ -226,6 +253,15 @@ class RunProgress:
             parts.append(f"density {density} of {significant(target)}")
         return parts
 
+    def of_replicas(self) -> list[str]:
+        """Say of each replica, where there are several, how far and how full it is."""
+        kv_tokens = self.kv_capacity_tokens / self.replica_count
+        return [
+            f"replica {number + 1}: {counted(one.rows)} done, {counted(one.running)} running, "
+            f"{counted(one.waiting)} waiting, KV {percent(one.kv_tokens / kv_tokens)}"
+            for number, one in self._numbered()
+        ]
+
     def worst(self, width: int = 200) -> str | None:
         """Say why most of the failed rows failed; None where none did."""
         if not self.causes:
@@ -235,12 +271,18 @@ class RunProgress:
         of = f" of {counted(self.failed)}" if others else ""
         return f"{counted(rows)}{of} failed with {cause[0]}: {message}"
 
+    def _numbered(self) -> list[tuple[int, ReplicaProgress]]:
+        several = range(self.replica_count if self.replica_count > 1 else 0)
+        return [(number, self.replicas.get(number, ReplicaProgress())) for number in several]
+
     def line(self, *, running: bool = True) -> str:
         """Return the state in one line; without what is of this moment when not *running*."""
         if not running:
             return ", ".join([self.done(), *self.speed(self.moved)])
         parts = [f"{self.done()} ({percent(self.share)} of the work)", self.time_left()]
         parts += [*self.speed(self.lately), *self.gauges()]
+        if self.replica_count > 1:
+            parts.append("replicas " + " + ".join(counted(one.rows) for _, one in self._numbered()))
         line = ", ".join(part for part in parts if part)
         worst = self.worst()
         return f"{line}; {worst}" if worst else line

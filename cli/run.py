@@ -13,24 +13,19 @@ from blend.cli.display import ProgressStyle, display_options, shown
 from blend.cli.engine import asked_model
 from blend.cli.engine_options import EngineOptions
 from blend.cli.execute import exit_code_of
-from blend.cli.executing import execute
 from blend.cli.export import ErrorsOption, OutputOption, OverwriteOption, print_exported
 from blend.cli.exporting import errors_path, export, output_file, refuse_outputs
 from blend.cli.ingest_counts import print_ingested
 from blend.cli.ingesting import IngestOptions, ingest
 from blend.cli.inputs import expand_inputs
 from blend.cli.interrupt import drain_on_interrupt
-from blend.cli.job_plan import fitting_schedule, planned
-from blend.cli.limits import NO_LIMITS, RunLimits
+from blend.cli.limits import RunLimits
 from blend.cli.options import engine_options, takes
 from blend.cli.plan import plan_choices
-from blend.cli.planning import PlanOptions
 from blend.cli.reading import reading_progress
 from blend.cli.run_limits import run_limits
-from blend.cli.sampled_plan import PlanChoices, plan_options, sample_and_plan
-from blend.cli.session import opened_session
-from blend.cli.warm_up import warm_up_and_plan
-from blend.cli.ways import ready_to_gate, with_way
+from blend.cli.sampled_plan import PlanChoices
+from blend.cli.whole_run import run_job
 from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE, SOME_FAILED, BlendError
 from blend.core.utf8 import as_utf8
@@ -75,37 +70,6 @@ def check_outputs(
     refuse_outputs(outputs, inputs, job_path=job_path, overwrite=overwrite or ours)
 
 
-def _plan_and_execute(
-    job: Job,
-    options: EngineOptions,
-    settings: PlanOptions,
-    limits: RunLimits,
-    progress: ProgressStyle,
-) -> int:
-    """Do what is left to do with one engine, and return the exit code for how far that came."""
-    job.hand_on_results()
-    if job.pending().any():
-        as_planned = planned(job)
-        # An engine that starts before the plan is given what lets the plan choose.
-        start = (
-            with_way(options, job.plan())
-            if as_planned
-            else ready_to_gate(
-                options, settings.policy, hardware=settings.hardware, model=settings.model
-            )
-        )
-        with opened_session(job, start, limits, shown(progress), drain_on_interrupt()) as session:
-            carried = None
-            if not as_planned:
-                if settings.sample_rate and limits == NO_LIMITS:
-                    carried = warm_up_and_plan(session, settings)
-                else:
-                    sample_and_plan(job, session, settings)
-            if planned(job) and (carried or not session.interrupt.asked):
-                execute(session, fitting_schedule(job), limits, carried)
-    return exit_code_of(job)
-
-
 def _print_next(path: Path, *, missed: bool) -> None:
     if missed:
         err.print(f"why: `{inert(command_line('blend', 'status', path))}`")
@@ -135,8 +99,15 @@ def run_command(
     print_ingested(counts, err)
     with Job.open(path) as job, job.lock("run"):
         job.set_meta(outputs=list(map(as_utf8, outputs)))
-        settings = plan_options(job, options, choices, started=True)
-        code = _plan_and_execute(job, options, settings, limits, progress)
+        run_job(
+            job,
+            options,
+            choices,
+            limits,
+            watch=shown(progress),
+            interrupt=drain_on_interrupt(),
+        )
+        code = exit_code_of(job)
         if code == RESUMABLE:
             raise typer.Exit(code)
         exported = export(job, *outputs)

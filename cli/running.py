@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from blend.core.completion import Completion
-from blend.core.engines import Engine, EngineDiedError, StepReport
+from blend.core.engines import Engine, EngineDiedError, Lost, StepReport
 from blend.core.engines.openai_wire import error_object
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.running import executor
 from blend.core.running.breaker import Breaker
 from blend.core.running.carried import Carried, CarryingScanner
-from blend.core.running.scan import Scanner, open_scanner
+from blend.core.running.scan import Scanner
 from blend.core.running.seat import Seat
 from blend.core.running.supervise import Life, supervise
 from blend.core.running.suspects import Mask, Suspects
@@ -147,6 +147,7 @@ class _JobLives:
         self._results = 0
         self._result_bytes = 0
         self._timed: TimedScanner | None = None
+        self._losses: list[Lost] = []
 
     def unfinished(self) -> Mask:
         """Return which rows of the schedule have no result."""
@@ -159,6 +160,7 @@ class _JobLives:
         before = self._answered
         carried, self._carried = self._carried, None
         inside = set(carried.ages) if carried else set()
+        self._losses = []
         try:
             with (
                 _opened_run(self._job, self._seat.engine, self._context, rows, inside) as self._run,
@@ -167,9 +169,11 @@ class _JobLives:
             ):
                 self._work(self._schedule.only(rows), carried, inside, recorder, timeline)
         except EngineDiedError as death:
-            return Life(self._answered - before, death=death, inside=sorted(inside))
+            answered = self._answered - before
+            return Life(answered, death=death, inside=sorted(inside), losses=self._losses)
         passed_over = self._timed is not None and self._timed.passed_over
-        return Life(self._answered - before, stopped=passed_over or self._ending())
+        stopped = passed_over or self._ending()
+        return Life(self._answered - before, stopped=stopped, losses=self._losses)
 
     def blame(self, rows: Sequence[int]) -> None:
         """Keep that the engine died with *rows* inside."""
@@ -217,6 +221,7 @@ class _JobLives:
         def take(report: StepReport) -> None:
             recorder.add(report.completions)
             timeline.add(report)
+            self._losses += report.lost
             self._watch(report)
 
         if not self._await(engine, recorder):
@@ -250,7 +255,7 @@ class _JobLives:
             inside = np.zeros(len(self._scheduled), np.bool_)
             inside[list(carried.ages)] = True
             schedule = schedule.beginning_with(inside)
-        scanner = open_scanner(
+        scanner: Scanner = self._seat.open_scanner(
             schedule,
             prompt_tokens=self._sizes.prompt_tokens,
             sequences=self._sizes.sequences,

@@ -15,12 +15,12 @@ from blend.cli.interrupt import Interrupt
 from blend.cli.job_disk import warn_of_network_disk
 from blend.cli.limits import RunLimits
 from blend.cli.next_steps import causes, helping, next_command
-from blend.cli.profiles import keep_profile
+from blend.cli.profiles import REPLICAS, keep_profile
 from blend.cli.progress import RunProgress, Watch, unwatched
 from blend.cli.running import POLL_S, Left, RunContext, never_until, run_rows
 from blend.cli.wording import counted, plain
 from blend.cli.workload import planned_work, unplanned_work
-from blend.core.engines import Engine, EngineDiedError, StepReport
+from blend.core.engines import Capacity, Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.planning.identical import no_followers
 from blend.core.running.breaker import Breaker
@@ -114,7 +114,13 @@ def run_watched(
         _say_if_unpaced(session)
     capacity = session.engine.capacity
     if purpose == "execute":
-        workload = planned_work(job, schedule, capacity, as_planned=options.name == "vllm")
+        workload = planned_work(
+            job,
+            schedule,
+            capacity,
+            as_planned=options.name == "vllm",
+            replicas=options.replicas,
+        )
         followers = job.followers()
     else:
         workload = unplanned_work(job, schedule)
@@ -125,14 +131,15 @@ def run_watched(
         purpose,
         len(schedule) + int(followed[schedule.order].sum()),
         workload,
-        kv_capacity_tokens=capacity.kv_tokens,
+        kv_capacity_tokens=capacity.kv_tokens * options.replicas,
         followed=followed,
+        replica_count=options.replicas,
     )
     sampling = purpose == "sample"
     context = RunContext(
         purpose,
         options.name,
-        dict(options.arguments) | {"pacing": session.engine.capacity.pacing},
+        _settings(options, capacity),
         stopping=lambda: not sampling and interrupt.asked,
         cut=lambda: sampling and (interrupt.asked or progress.engine_s >= bound_s),
         until=until,
@@ -154,6 +161,12 @@ def run_watched(
     if session.breaker.tripped and len(schedule.only(job.pending())):
         raise _given_up(job, session.breaker.failed)
     return Ran(progress, left)
+
+
+def _settings(options: EngineOptions, capacity: Capacity) -> dict[str, object]:
+    """Return what is stored of the engine with a run."""
+    settings: dict[str, object] = {**options.arguments, "pacing": capacity.pacing}
+    return settings | {REPLICAS: options.replicas} if options.replicas > 1 else settings
 
 
 def _given_up(job: Job, failed: int) -> BlendError:

@@ -1,8 +1,10 @@
 """`blend simulate`: how long a job would take on a device, under each policy; runs nothing."""
 
 import time
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,6 +49,28 @@ def simulate_command(
             metavar="N",
             rich_help_panel="Engine",
             help="Devices that share it.",
+        ),
+    ] = 1,
+    pipeline_parallel_size: Annotated[
+        int,
+        typer.Option(
+            "--pipeline-parallel-size",
+            "-pp",
+            min=1,
+            metavar="N",
+            rich_help_panel="Engine",
+            help="Devices that hold its layers in turn.",
+        ),
+    ] = 1,
+    data_parallel_size: Annotated[
+        int,
+        typer.Option(
+            "--data-parallel-size",
+            "-dp",
+            min=1,
+            metavar="N",
+            rich_help_panel="Engine",
+            help="Replicas of the engine, each with its part of the job.",
         ),
     ] = 1,
     policy: Annotated[
@@ -108,18 +132,20 @@ def simulate_command(
     as_json: JsonOption = False,
 ) -> None:
     """Predict how long the job would take on a device under each policy; runs nothing."""
+    device = SimulatedDevice(
+        hardware,
+        devices=tensor_parallel_size * pipeline_parallel_size,
+        mode=mode,
+        step_overhead_s=None if step_overhead_ms is None else step_overhead_ms / 1000.0,
+        memory_fraction=gpu_memory_utilization,
+        max_sequences=max_num_seqs,
+        step_tokens=max_num_batched_tokens,
+        dtype=dtype,
+        kv_cache_dtype=kv_cache_dtype,
+        replicas=data_parallel_size,
+    )
     found = Batch(job_path).simulate(
-        SimulatedDevice(
-            hardware,
-            devices=tensor_parallel_size,
-            mode=mode,
-            step_overhead_s=None if step_overhead_ms is None else step_overhead_ms / 1000.0,
-            memory_fraction=gpu_memory_utilization,
-            max_sequences=max_num_seqs,
-            step_tokens=max_num_batched_tokens,
-            dtype=dtype,
-            kv_cache_dtype=kv_cache_dtype,
-        ),
+        device,
         policies=_policies(policy),
         draws=draws,
         seed=seed,
@@ -127,15 +153,43 @@ def simulate_command(
     )
     with Job.open(job_path) as job:
         counts, planned = job.counts(), job.plan()
+    several = _scaling(job_path, device, found, seed=seed) if data_parallel_size > 1 else None
     if as_json:
-        print_json(document(found, counts, devices=tensor_parallel_size, seed=seed))
+        json = document(found, counts, devices=device.devices, seed=seed)
+        print_json(json | {"replicas": several})
     else:
         draw(found, counts)
+        if several:
+            out.print(f"\n{_in_words(several)}")
         best = found.candidates[0]
         if counts.unfinished and (planned is None or planned.policy != best.policy):
             err.print(
                 f"next: `{inert(command_line('blend', 'plan', job_path, '--policy', best.policy))}`"
             )
+
+
+def _scaling(
+    job_path: Path, device: SimulatedDevice, found: "Outlook", *, seed: int
+) -> dict[str, Any]:
+    """Return how the best way on several replicas compares with the same way on one."""
+    best = found.candidates[0]
+    alone = Batch(job_path).simulate(
+        replace(device, replicas=1), policies=(best.policy,), draws=found.draws, seed=seed
+    )
+    one = next(one for one in alone.candidates if one.name == best.name)
+    return {
+        "count": device.replicas,
+        "one_s": one.seconds,
+        "speedup": one.seconds / best.seconds,
+        "sharing_lost": 1.0 - best.sharing / one.sharing if one.sharing else 0.0,
+    }
+
+
+def _in_words(several: Mapping[str, Any]) -> str:
+    return (
+        f"{counted(several['count'], 'replicas')}: {several['speedup']:.2f} times as fast as one, "
+        f"{percent(max(several['sharing_lost'], 0.0))} of the sharing lost"
+    )
 
 
 class _Watch:

@@ -90,7 +90,9 @@ def unplanned_work(job: Job, schedule: Schedule) -> Workload:
     return Workload(by_row)
 
 
-def planned_work(job: Job, schedule: Schedule, capacity: Capacity, *, as_planned: bool) -> Workload:
+def planned_work(
+    job: Job, schedule: Schedule, capacity: Capacity, *, as_planned: bool, replicas: int = 1
+) -> Workload:
     """Return the work of *schedule*, rows of the job's plan, in predicted seconds.
 
     ``as_planned``: it runs on the device that the plan is for, in time that a person waits; not so
@@ -109,7 +111,7 @@ def planned_work(job: Job, schedule: Schedule, capacity: Capacity, *, as_planned
     engine = planned_engine(plan)
     return Workload(
         of_run,
-        share * seconds if as_planned and seconds is not None else None,
+        share * seconds / replicas if as_planned and seconds is not None else None,
         low,
         high,
         _ratio(each.sum() - costs.decode_s.sum(), whole.uncached_tokens.sum()),

@@ -119,6 +119,14 @@ def test_a_job_goes_on_in_another_program_or_command(planned: Batch, tmp_path: P
     assert exported.results == ROWS == len(output.read_bytes().splitlines())
 
 
+def test_a_job_is_planned_and_executed_with_one_start_of_the_engine(batch: Batch) -> None:
+    told: list[Answer] = []
+    counts = batch.run(SIM, PlanChoices(policy="dfs", sample_rate=0.1), on_answer=told.append)
+
+    assert counts.answered == ROWS
+    assert sorted(one.custom_id for one in told) == sorted(one.custom_id for one in batch.answers())
+
+
 def test_whoever_asks_to_stop_gets_what_has_arrived(planned: Batch) -> None:
     stop = Interrupt()
 

@@ -1,5 +1,7 @@
 """The blending policy finds classes without labels, and an order that keeps prefixes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,9 +10,10 @@ from hypothesis import strategies as st
 from blend.core.planning.blending import blended_schedule, memory_first_schedule, shuffled_places
 from blend.core.planning.classes import LengthClasses, find_classes
 from blend.core.planning.engine_model import engine_model
+from blend.core.planning.guard import plain_schedule
 from blend.core.planning.hardware import hardware_preset, model_preset
 from blend.core.planning.lengths import Observations, choose_sample
-from blend.core.planning.simulate import simulate
+from blend.core.planning.simulate import Simulated, simulate
 from blend.core.planning.tree import Tree, build_tree, uncached_tokens
 from blend.core.prompts import Prompts
 from blend.core.schedule import LEFT, Schedule
@@ -118,3 +121,22 @@ def test_blending_beats_the_plain_orders(mode, gain: float) -> None:
 
     assert seconds(plain) > ours
     assert seconds(file_order) > gain * ours
+
+
+@pytest.mark.parametrize("mode", ["overlapped", "sequential"])
+def test_a_cache_of_few_requests_is_filled_as_a_depth_first_order_fills_it(mode) -> None:
+    """Steps that read little but the weights: memory kept free there is lost."""
+    prompts, lengths = mixed_job(400)
+    lengths = np.minimum(lengths, 2_000)
+    tree = build_tree(prompts)
+    engine = engine_model(**ON, mode=mode, step_tokens=2048)
+    engine = replace(engine, capacity=replace(engine.capacity, kv_tokens=8_000))
+    classes = classes_of(prompts, tree, lengths)
+    ours = blended_schedule(tree, classes, **ON, mode=mode)
+    depth_first = plain_schedule(tree, "dfs", tree.rows)
+
+    def run(schedule: Schedule) -> Simulated:
+        return simulate(tree, schedule, output_tokens=lengths, engine=engine)
+
+    assert run(depth_first).seconds > 0.9 * run(ours).seconds
+    assert run(ours).cached_tokens > 0.99 * run(depth_first).cached_tokens

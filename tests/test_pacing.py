@@ -10,7 +10,7 @@ from blend.core.engines.sim import SimEngine
 from blend.core.request import Request
 from blend.core.running.executor import run
 from blend.core.schedule import Schedule
-from tests.small_jobs import capacity, request, scanner_of, schedule, step_s
+from tests.small_jobs import capacity, grouped, request, scanner_of, schedule, step_s
 
 # Compiling the kernels takes half a minute where that has not been done.
 pytestmark = pytest.mark.slow
@@ -66,6 +66,22 @@ def test_prefill_follows_the_pace_while_long_answers_run(pacing, threshold: int,
     assert len(reports) <= LONG + 5 + 2 * lag
     # Apart from its first steps the engine has few rows that wait.
     assert max(report.waiting for report in reports[5:]) <= 8
+
+
+@pytest.mark.parametrize("max_tokens", [LONG, SHORT], ids=["memory side", "compute side"])
+def test_a_gate_computes_a_prefix_once_from_either_end(max_tokens: int) -> None:
+    """Prompts are computed in pieces, side by side: each row would compute the prefix."""
+    requests = grouped(6, size=5, shared=320, own=12, max_tokens=max_tokens)
+    few = [request(30 + row, [row] * 20, max_tokens=LONG + SHORT - max_tokens) for row in range(2)]
+    requests += few
+    plan = blended(requests)
+    pays = 4 if max_tokens == LONG else 0  # The memory side is taken from its end.
+    uncached = np.array([12 if row < 30 and row % 5 != pays else 1 << 10 for row in plan.order])
+    plan = replace(plan, uncached_tokens=np.minimum(uncached, plan.uncached_tokens))
+    limits = replace(capacity(1 << 15), pacing="none", prefill_threshold=12)
+    reports = reports_of(requests, plan, limits)
+
+    assert sum(one.prefill_tokens for one in reports) == 6 * 320 + 30 * 12 + 2 * 20
 
 
 class FoldingEngine(SimEngine):

@@ -250,6 +250,19 @@ def test_without_pyarrow_the_extra_is_named(
     assert "blend-batch[parquet]" in (raised.value.hint or "")
 
 
+def test_run_says_at_once_that_it_cannot_write_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"prompt": "x"}\n')
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    output = tmp_path / "out.parquet"
+
+    assert main(["run", "-i", str(source), "-o", str(output), "-m", str(tmp_path)]) == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["in.jsonl"]
+
+
 def test_run_takes_a_table_to_a_table(tmp_path: Path, tiny_tokenizer_dir: Path) -> None:
     path = written(tmp_path / "in.parquet", [full(n) for n in range(ROWS)])
     output = tmp_path / "out.parquet"

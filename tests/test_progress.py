@@ -17,7 +17,7 @@ from blend.cli.display import PLAIN_LINES_S, Display, settled
 from blend.cli.progress import RunProgress, about
 from blend.cli.workload import Course, Workload, planned_work
 from blend.core.completion import Completion
-from blend.core.engines import StepReport
+from blend.core.engines import EngineDiedError, Lost, Part, StepReport
 from blend.core.planning.timeline import TimelineBuckets
 from blend.store.job import Job
 from tests.batch_files import ingested, mixed
@@ -381,3 +381,31 @@ def test_the_work_of_a_planned_run_is_what_its_rows_are_predicted_to_take(tmp_pa
     assert elsewhere.planned_s is None
     assert all_of_it.course.answered_before == 0
     assert half_of_it.course is None
+
+
+def test_each_replica_is_shown_with_what_it_has_done() -> None:
+    clock = Clock()
+    progress = run_of(8, clock)
+    progress.replica_count, progress.kv_capacity_tokens = 2, 2000
+    parts = (Part(0, report(0)), Part(1, report(1, 2)))
+
+    progress.update(replace(report(0, 1, 2), parts=parts))
+    progress.update(replace(report(), lost=(Lost(1, (3,), EngineDiedError("gone")),)))
+
+    assert progress.of_replicas() == [
+        "replica 1: 1 done, 7 running, 3 waiting, KV 50.0 %",
+        "replica 2: 2 done, 0 running, 0 waiting, KV 0.0 %",
+    ]
+    assert "replicas 1 + 2" in progress.line()
+    console = terminal()
+    console.print(Display(progress).drawn(80))
+    assert "replica 2: 2 done" in console.file.getvalue()
+
+
+def test_one_engine_is_no_replica() -> None:
+    progress = run_of(8, Clock())
+
+    progress.update(report(0))
+
+    assert progress.of_replicas() == []
+    assert "replica" not in progress.line()

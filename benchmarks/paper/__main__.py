@@ -10,7 +10,17 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.paper import grids, guarded, ledger, pacing, stand_ins, summary, sweeps, throughput
+from benchmarks.paper import (
+    grids,
+    guarded,
+    ledger,
+    pacing,
+    replicas,
+    stand_ins,
+    summary,
+    sweeps,
+    throughput,
+)
 from benchmarks.paper.cells import Cell, Outcome, available, measure
 from benchmarks.paper.remarks import REMARKS, SYSTEMS_IN_WORDS
 from benchmarks.paper.section import FULL, QUICK, Results, Scale, Section
@@ -19,6 +29,7 @@ SECTIONS: tuple[Section, ...] = (
     *summary.SECTIONS,
     *stand_ins.SECTIONS,
     *throughput.SECTIONS,
+    *replicas.SECTIONS,
     *guarded.SECTIONS,
     *pacing.SECTIONS,
     *grids.SECTIONS,

@@ -22,14 +22,23 @@ from blend.core.planning.guard import guarded_plan, plain_schedule
 from blend.core.planning.hardware import hardware_preset, model_preset, tensor_parallel
 from blend.core.planning.lengths import Observations, choose_sample
 from blend.core.planning.optimum import bound_s, practical_optimum_s, work_of
+from blend.core.planning.parts import walk_of
 from blend.core.planning.plan import BY_CLASS, Plan, make_plan
+from blend.core.planning.replicas import simulate_replicas
 from blend.core.planning.simulate import Simulated, simulate
 from blend.core.planning.tree import Tree
 from blend.core.planning.ways import ANY, PacingName, Reach, paced_ways, small_step_ways, told_of
 from blend.core.schedule import Policy, PolicyChoice
 
 System = Literal[
-    "vllm-dfs", "nanoflow-dfs", "nanoflow-balance", "memory-first", "paper", "blend", "auto"
+    "vllm-dfs",
+    "sglang",
+    "nanoflow-dfs",
+    "nanoflow-balance",
+    "memory-first",
+    "paper",
+    "blend",
+    "auto",
 ]
 SYSTEMS: tuple[System, ...] = get_args(System)
 # What sets the pace on a sequential engine as stock vLLM is, and the order that goes with it.
@@ -47,6 +56,7 @@ FIXED = SYSTEMS[:-1]
 # What each system of the paper is here: how its operators run, and its order.
 ENGINES: dict[System, tuple[Mode, PolicyChoice]] = {
     "vllm-dfs": ("sequential", "dfs"),
+    "sglang": ("sequential", "sglang"),
     "nanoflow-dfs": ("overlapped", "dfs"),
     "nanoflow-balance": ("overlapped", "random"),
     "memory-first": ("overlapped", "memory-first"),
@@ -54,6 +64,8 @@ ENGINES: dict[System, tuple[Mode, PolicyChoice]] = {
     "blend": ("overlapped", "blend"),
     "auto": ("overlapped", "auto"),
 }
+
+OVERLAPPED: tuple[System, ...] = tuple(one for one in FIXED if ENGINES[one][0] == "overlapped")
 
 # The guard chooses among the six ways that leave the engine's options alone.
 AS_IT_IS = Reach(("step-budget",), started=True)
@@ -130,7 +142,7 @@ class Outcome:
 
 def available(cell: Cell) -> bool:
     """Whether this version of the project can run the cell."""
-    return cell.replicas == 1
+    return cell.replicas >= 1
 
 
 def measure(cell: Cell) -> Outcome:
@@ -142,14 +154,57 @@ def measure(cell: Cell) -> Outcome:
     observed = _observed(workload, tree, cell)
     plan = _plan(workload, tree, engine, observed, cell)
     plan_s = perf_counter() - planning
-    simulated = simulate(
+    simulated = _simulated(workload, tree, engine, plan, cell)
+    outcome = _outcome(
+        workload, tree, engine, observed, plan, simulated, plan_s=plan_s, began=began
+    )
+    return _of_each(outcome, workload, tree, engine, replicas=cell.replicas)
+
+
+def _simulated(
+    workload: Workload, tree: Tree, engine: EngineModel, plan: Plan, cell: Cell
+) -> Simulated:
+    lengths = workload.output_tokens
+    if cell.replicas == 1:
+        return simulate(
+            tree, plan.schedule, output_tokens=lengths, engine=engine, line_steps=LINE_STEPS
+        )
+    walk = walk_of(
+        plan.schedule,
+        prompt_tokens=workload.prompt_tokens,
+        sequences=np.ones(len(workload), np.int64),
+        hardware=engine.hardware,
+        model=engine.model,
+    )
+    return simulate_replicas(
         tree,
         plan.schedule,
-        output_tokens=workload.output_tokens,
+        walk,
+        output_tokens=lengths,
         engine=engine,
+        replicas=cell.replicas,
         line_steps=LINE_STEPS,
+    ).together
+
+
+def _of_each(
+    outcome: Outcome, workload: Workload, tree: Tree, engine: EngineModel, *, replicas: int
+) -> Outcome:
+    """Return the outcome with the bounds of replicas that share the work evenly."""
+    if replicas == 1:
+        return outcome
+    work = work_of(
+        tree,
+        workload.output_tokens,
+        hardware=engine.hardware,
+        model=engine.model,
+        attention=engine.attention,
+    ).shared_by(replicas)
+    return replace(
+        outcome,
+        optimum_s=practical_optimum_s(work, alpha=engine.interference),
+        bound_s=bound_s(work, engine),
     )
-    return _outcome(workload, tree, engine, observed, plan, simulated, plan_s=plan_s, began=began)
 
 
 # The systems of one workload are measured one after another.
@@ -222,6 +277,7 @@ def engine_of(cell: Cell) -> EngineModel:
         max_sequences=MAX_SEQUENCES,
         step_tokens=cell.step_tokens,
         attention=False,
+        report_lag=0,  # The paper's scheduler is part of its engine.
     )
     return replace(engine, shared_bandwidth=False)
 

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.paper.cells import FIXED, SYSTEMS, Cell, System
+from benchmarks.paper.cells import OVERLAPPED, Cell, System
 from benchmarks.paper.markdown import number, table
 from benchmarks.paper.section import Results, Scale, Section, conditions, trace_cell
 from benchmarks.workloads import TABLE_2
-
-OVERLAPPED: tuple[System, ...] = tuple(one for one in FIXED if one != "vllm-dfs")
 
 
 def _cell(name: str, system: System, scale: Scale) -> Cell:
@@ -17,7 +15,7 @@ def _cell(name: str, system: System, scale: Scale) -> Cell:
 
 
 def _cells(scale: Scale) -> Sequence[Cell]:
-    return [_cell(n, s, scale) for n in TABLE_2 for s in SYSTEMS if s != "vllm-dfs"]
+    return [_cell(n, s, scale) for n in TABLE_2 for s in (*OVERLAPPED, "auto")]
 
 
 def _text(scale: Scale, results: Results, _plots: Path) -> str:

@@ -2,6 +2,10 @@
 
 SYSTEMS_IN_WORDS = {
     "vllm-dfs": "depth-first order, operators one after another",
+    "sglang": (
+        "SGLang's longest prefix match, which is the file's order while more than 128 requests "
+        "wait, operators one after another"
+    ),
     "nanoflow-dfs": "depth-first order, operators overlap",
     "nanoflow-balance": "random order, operators overlap",
     "memory-first": "depth-first order with the memory-bound classes first, operators overlap",

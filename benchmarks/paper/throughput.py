@@ -1,4 +1,4 @@
-"""Figs. 7, 9, 10 and 12, Table 3: throughput on the four traces, sharing, and time by resource."""
+"""Figs. 7, 9, 10 and 12: throughput on the four traces, sharing, and time by resource."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.paper import published
-from benchmarks.paper.cells import FIXED, Cell, System
+from benchmarks.paper.cells import FIXED, OVERLAPPED, Cell, System
 from benchmarks.paper.markdown import number, spread, table
 from benchmarks.paper.plots import Floats, bars, can_plot, lines
 from benchmarks.paper.section import (
@@ -23,7 +23,6 @@ from benchmarks.workloads import TABLE_2
 
 LARGE_MODEL, LARGE_DEVICES = "llama-3-70b", 8
 OTHER_MODELS = {"qwen-2.5-7b": 1, "llama-2-7b": 1, "qwen-2.5-72b": 8, "deepseek-67b": 8}
-REPLICAS = (1, 2, 4)
 Cells = dict[tuple[str, System], list[Cell]]
 COMPARED: tuple[System, ...] = ("nanoflow-dfs", "paper", "blend")
 
@@ -85,18 +84,14 @@ def _fig_7_70b(scale: Scale, results: Results, _plots: Path) -> str:
 
 
 def _per_trace(cells: Cells, results: Results) -> str:
+    others = [system for system in OVERLAPPED if system != "nanoflow-dfs"]
     rows = [
         [
             name,
-            *(
-                spread(speed_ups(results, cells[name, system], "nanoflow-dfs"))
-                for system in FIXED
-                if system not in ("vllm-dfs", "nanoflow-dfs")
-            ),
+            *(spread(speed_ups(results, cells[name, system], "nanoflow-dfs")) for system in others),
         ]
         for name in TABLE_2
     ]
-    others = [system for system in FIXED if system not in ("vllm-dfs", "nanoflow-dfs")]
     return table(["over NanoFlow-DFS, mean [least-greatest]", *others], rows)
 
 
@@ -227,36 +222,10 @@ def _fig_12(scale: Scale, results: Results, _plots: Path) -> str:
     )
 
 
-def _table_3_cells(scale: Scale) -> list[Cell]:
-    return [
-        replace(trace_cell(name, "blend", scale), replicas=count)
-        for name in TABLE_2
-        for count in REPLICAS
-    ]
-
-
-def _table_3(scale: Scale, results: Results, _plots: Path) -> str:
-    rows = []
-    for name in TABLE_2:
-        cells = [replace(trace_cell(name, "blend", scale), replicas=k) for k in REPLICAS]
-        ours = [results[c].tokens_s if c in results else None for c in cells]
-        theirs = published.TABLE_3[name]
-        times = [x / ours[0] if x is not None and ours[0] else None for x in ours[1:]]
-        rows.append([name, *(number(x, 0) for x in theirs), *(number(x, 0) for x in ours),
-                     *(number(x / theirs[0]) for x in theirs[1:]),
-                     *(number(x) for x in times)])  # fmt: skip
-    header = ["tokens/s", "paper 1", "2", "4", "blend 1", "2", "4", "paper 2 over 1", "4 over 1",
-              "blend 2 over 1", "4 over 1"]  # fmt: skip
-    return "## Table 3: data parallel\n\nBy number of replicas.\n\n" + (
-        conditions(scale.traces, scale.seeds[:1]) + table(header, rows)
-    )
-
-
 SECTIONS = (
     Section("fig-7", _fig_7_cells, _fig_7),
     Section("fig-7-70b", _fig_7_70b_cells, _fig_7_70b),
     Section("fig-9", _fig_9_cells, _fig_9),
     Section("fig-10", _fig_10_cells, _fig_10),
     Section("fig-12", _fig_12_cells, _fig_12),
-    Section("table-3", _table_3_cells, _table_3),
 )

@@ -45,6 +45,8 @@ class StepReport:
     since the last report; ``running``, ``waiting`` and ``prefilled``, those whose prompt was
     computed to its end for the first time, count sequences; ``kv_tokens`` is the cache in use. A
     ``silent`` report says that the engine has said nothing; its gauges are those of the last.
+    Where several replicas are behind an engine, ``parts`` are their own reports, and ``lost`` is
+    what was inside one that died while others live.
     """
 
     completions: tuple[Completion, ...]
@@ -59,6 +61,8 @@ class StepReport:
     seconds: float
     silent: bool = False
     prefilled: int = 0
+    parts: tuple["Part", ...] = ()
+    lost: tuple["Lost", ...] = ()
 
 
 def total(reports: Sequence[StepReport]) -> StepReport:
@@ -76,6 +80,8 @@ def total(reports: Sequence[StepReport]) -> StepReport:
         seconds=sum(report.seconds for report in reports),
         silent=all(report.silent for report in reports),
         prefilled=sum(report.prefilled for report in reports),
+        parts=tuple(part for report in reports for part in report.parts),
+        lost=tuple(one for report in reports for one in report.lost),
     )
 
 
@@ -106,6 +112,23 @@ class EngineDiedError(Exception):
         super().__init__(f"{reason}\n{log}" if log else reason)
         self.reason = reason
         self.log = log
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one replica has reported."""
+
+    replica: int
+    report: StepReport
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The rows that were inside a replica when it died."""
+
+    replica: int
+    rows: tuple[int, ...]
+    death: EngineDiedError
 
 
 class Engine(Protocol):

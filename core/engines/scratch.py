@@ -44,9 +44,9 @@ class LeftBehind:
     processes: int
 
 
-def make_scratch() -> Path:
-    """Make a folder for an engine of this process."""
-    scratch = Path(tempfile.mkdtemp(prefix=_PREFIX))
+def make_scratch(parent: str | None = None) -> Path:
+    """Make a folder for an engine of this process, in the temporary folder unless told where."""
+    scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     if (owner := _owner(os.getpid())) is not None:
         (scratch / _OWNER).write_bytes(orjson.dumps(asdict(owner)))
     return scratch

@@ -347,6 +347,16 @@ def _host_command(pipe_number: int, scratch: Path) -> list[str]:
     return [sys.executable, "-P", "-m", module, str(pipe_number), str(os.getpid()), str(scratch)]
 
 
+def kept_compiled() -> dict[str, str]:
+    """Return where torch keeps by default what it compiles, out of an engine's own folder.
+
+    It serves the next start too.
+    """
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(Path(tempfile.gettempdir()) / f"torchinductor_{_user()}")
+    }
+
+
 def _user() -> str:
     try:
         return getpass.getuser()
@@ -358,12 +368,7 @@ def _environment(
     settings: EngineSettings, scratch: Path, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the host's environment; what the user has set stays."""
-    compiled = Path(tempfile.gettempdir()) / f"torchinductor_{_user()}"
-    defaults = {
-        "VLLM_NO_USAGE_STATS": "1",
-        # Where torch keeps it by default, out of the scratch folder: it serves the next start too.
-        "TORCHINDUCTOR_CACHE_DIR": str(compiled),
-    }
+    defaults = {"VLLM_NO_USAGE_STATS": "1", **kept_compiled()}
     if Path(settings.model).is_dir():
         defaults["HF_HUB_OFFLINE"] = "1"
     # A killed engine cannot remove its sockets and rendezvous files.

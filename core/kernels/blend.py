@@ -46,6 +46,7 @@ from blend.core.kernels.gate import (
     WINDOW,
     Gate,
     backlog,
+    cached_beside,
     cost,
     let_in,
     let_out,
@@ -74,6 +75,10 @@ LEAST_FREE = 16.0  # tokens riding free on a step that make a pace of their own
 LEAST_RESERVE, MOST_RESERVE = 0.03, 0.35  # of the memory
 FULL, SAFE = 0.99, 0.97
 
+# Reads of the weights over other work: up to the first z is as it was given, from the second on
+# the boldest, so many deviations below the mean.
+LEAST_WEIGHTS, MOST_WEIGHTS, BOLDEST = 0.75, 1.25, 3.0
+
 # The cache as reported over that believed: told apart from 1 beyond the first, within the others.
 LIKE, LEAST_SCALE, MOST_SCALE = 0.1, 0.5, 4.0
 
@@ -93,6 +98,8 @@ STATE = np.dtype(
         ("pace", np.int64),
         ("ratio", np.float64),
         ("memory_steps", np.float64),
+        ("caution", np.float64),
+        ("preempted", np.bool_),  # some wait to be computed again
         ("remaining_tokens", np.float64),
         ("reserve", np.float64),
         ("peak", np.float64),  # of the memory side, forecast
@@ -187,6 +194,28 @@ def new_blend(
     return blend
 
 
+def left_blended(blend: Blend) -> Any:
+    """Return the rows that have not been admitted, in the order of the schedule."""
+    at = blend.state[0]
+    ends = slice(int(at["left"]), int(at["right"]) + 1)
+    return blend.order[ends][~blend.gate.taken[ends]]
+
+
+def dealt_blended(blend: Blend, *, order: Any, uncached: Any) -> Blend:
+    """Return the scanner with other rows in the place of those not admitted; it plans anew."""
+    state = blend.state
+    state["left"], state["right"], state["retry"] = 0, len(order) - 1, 0
+    state["planned"] = state["step"] - PLAN_STEPS
+    blend.waiting[:] = 0.0
+    dealt = blend._replace(
+        order=order.astype(np.int64),
+        uncached=uncached.astype(np.int64),
+        gate=blend.gate._replace(taken=np.zeros(len(order), np.bool_)),
+    )
+    count_waiting(dealt)
+    return dealt
+
+
 @compiled
 def count_waiting(blend: Blend) -> None:
     """Sum up what has not entered, class by class."""
@@ -231,26 +260,30 @@ def _moments(blend: Blend, one: int) -> tuple[float, float]:
 def admit_blended(blend: Blend, admitted: Any) -> int:
     """Put the rows to submit into *admitted* and return how many there are; sets the pace."""
     state = blend.state[0]
-    if state.step - state.planned >= PLAN_STEPS:
-        _plan(blend)
+    _plan_when_due(blend)
     state.pace = _pace(blend)
-    count, right, room, seen = 0, state.step >= state.retry, _room(blend), state.left
-    while state.left <= state.right and not (state.inside and _is_full(blend)):
+    count, right, room = 0, state.step >= state.retry, _room(blend)
+    # What stood before and waits for a prefix still does.
+    left_seen, right_seen = state.left, state.right
+    while state.left <= state.right and not (state.inside and _is_closed(blend)):
         enough = state.inside > 0 and _enough_waits(blend)
         if enough and not (right and _urgent(blend) and not _more_waits(blend)):
             break
-        position, side = state.right, RIGHT
-        if not (right and _right_may(blend) and _right_fits(blend)):
-            right, side = False, LEFT
+        position, side = NOBODY, RIGHT
+        if right:
+            position = _right_position(blend, min(right_seen, state.right))
+            right_seen = position - 1
+            right = position != NOBODY and _right_may(blend) and _right_fits(blend, position)
+        if not right:
+            side = LEFT
             if state.inside and (state.lone or room <= 0.0 or enough):
                 break
-            # What stood before and waits for a prefix still does.
-            position = _left_position(blend, max(seen, state.left))
+            position = _left_position(blend, max(left_seen, state.left))
             if state.inside and (position == NOBODY or not _left_fits(blend, position)):
                 break
             position = max(position, state.left)
-            seen = position + 1
-        room -= cost(blend.gate, blend.uncached[position])
+            left_seen = position + 1
+        room -= cost(blend.gate, _uncached(blend, position))
         admitted[count] = _enter(blend, position, side)
         count += 1
     if state.pace < UNPACED:
@@ -260,9 +293,10 @@ def admit_blended(blend: Blend, admitted: Any) -> int:
 
 
 @compiled
-def _is_full(blend: Blend) -> bool:
+def _is_closed(blend: Blend) -> bool:
+    """Tell whether the engine takes no more: all is taken, or preempted rows stand before."""
     counts = blend.flight.counts[0]
-    return counts.inside >= counts.max_sequences
+    return counts.inside >= counts.max_sequences or blend.state[0].preempted
 
 
 @compiled
@@ -322,28 +356,39 @@ def _left_position(blend: Blend, first: int) -> int:
     state = blend.state[0]
     if not state.gated:
         return state.left
-    return next_through(
-        blend.gate,
-        blend.flight,
-        blend.order,
-        blend.uncached,
-        blend.prompt,
-        first,
-        min(state.left + WINDOW, state.right),
-    )
+    last = min(state.left + WINDOW, state.right)
+    return next_through(blend.gate, blend.order, first, last, 1)
+
+
+@compiled
+def _right_position(blend: Blend, first: int) -> int:
+    """Return the position of the memory side's next row, NOBODY when all should wait."""
+    state = blend.state[0]
+    if not state.gated:
+        return state.right
+    last = max(state.right - WINDOW, state.left)
+    return next_through(blend.gate, blend.order, first, last, -1)
+
+
+@compiled
+def _uncached(blend: Blend, position: int) -> int:
+    """Return the prompt tokens that a row computes if it enters now."""
+    prompt = blend.prompt[blend.order[position]]
+    cached = cached_beside(blend.gate, position, prompt - blend.uncached[position])
+    return max(prompt - cached, 1)
 
 
 @compiled
 def _enter(blend: Blend, position: int, side: int) -> int:
     state, taken = blend.state[0], blend.gate.taken
-    if side == RIGHT and position == state.right and _urgent(blend):
-        state.urgent += blend.uncached[position]
+    row, tokens = blend.order[position], _uncached(blend, position)
+    if side == RIGHT and _urgent(blend):
+        state.urgent += tokens
     taken[position] = True
     while state.left <= state.right and taken[state.left]:
         state.left += 1
     while state.left <= state.right and taken[state.right]:
         state.right -= 1
-    row, tokens = blend.order[position], blend.uncached[position]
     _count(blend, position, -1.0)
     enter(blend.flight, row, tokens)
     if state.gated:
@@ -369,13 +414,13 @@ def _fits_now(blend: Blend, tokens: float) -> bool:
 
 
 @compiled
-def _right_fits(blend: Blend) -> bool:
-    """Tell whether the row at the right pointer fits beside the reserve at every horizon."""
+def _right_fits(blend: Blend, position: int) -> bool:
+    """Tell whether a row of the memory side fits beside the reserve at every horizon."""
     state = blend.state[0]
-    row, tokens = blend.order[state.right], float(blend.uncached[state.right])
+    row, tokens = blend.order[position], float(_uncached(blend, position))
     memory = (blend.flight.counts[0].max_kv_tokens - state.reserve) / state.scale
     fit = _fits_now(blend, tokens) and fits(
-        blend.forecast, blend.beliefs, row, tokens, blend.speed.spread, memory
+        blend.forecast, blend.beliefs, row, tokens, state.caution, memory
     )
     if not fit:
         state.retry = state.step + RETRY_STEPS
@@ -386,7 +431,7 @@ def _right_fits(blend: Blend) -> bool:
 def _left_fits(blend: Blend, position: int) -> bool:
     """Tell whether a row of the compute side fits into the reserve or what the right leaves."""
     state = blend.state[0]
-    row, tokens = blend.order[position], float(blend.uncached[position])
+    row, tokens = blend.order[position], float(_uncached(blend, position))
     if not _fits_now(blend, tokens):
         return False
     memory = blend.flight.counts[0].max_kv_tokens
@@ -407,9 +452,11 @@ def _age(blend: Blend, row: int) -> float:
 
 
 @compiled
-def _plan(blend: Blend) -> None:
+def _plan_when_due(blend: Blend) -> None:
     """Look over all that is inside and all that is left: balance, forecast, reserve."""
     state = blend.state[0]
+    if state.step - state.planned < PLAN_STEPS:
+        return
     state.planned = state.step
     if state.step - state.estimated >= ESTIMATE_STEPS:
         state.estimated = state.step
@@ -430,9 +477,9 @@ def _plan(blend: Blend) -> None:
     )
     _set_ratio(blend, sight)
     _set_scale(blend, sight)
-    state.peak = state.scale * peak(blend.forecast, blend.speed.spread)
-    if not blend.speed.overlapped:
-        state.memory_steps = _memory_steps(blend, sight)
+    state.memory_steps = _memory_steps(blend, sight)
+    _set_caution(blend, sight)
+    state.peak = state.scale * peak(blend.forecast, state.caution)
     if state.left <= state.right:
         _set_reserve(blend)
 
@@ -498,15 +545,44 @@ def _memory_bound(blend: Blend, one: int) -> bool:
 
 
 @compiled
+def _class_held(blend: Blend, one: int) -> float:
+    """Return the tokens that what has not entered of a class holds, over all its steps."""
+    sums = blend.waiting[one]
+    mean, square = _moments(blend, one)
+    return sums[1] * mean + sums[0] * square / 2
+
+
+@compiled
 def _memory_steps(blend: Blend, sight: Sight) -> float:
     """Return the steps that the memory side still needs: its tokens held, or its last answer."""
     held, longest = sight.token_steps, last_step(blend.forecast)
     for one in range(len(blend.waiting)):
         if blend.waiting[one, 0] > 0.0 and _memory_bound(blend, one):
-            held += _class_work(blend, one)[1]
+            held += _class_held(blend, one)
             longest = max(longest, _last_waiting(blend, one))
     memory = blend.flight.counts[0].max_kv_tokens - blend.state[0].reserve
     return max(held / (0.9 * memory), longest)
+
+
+@compiled
+def _set_caution(blend: Blend, sight: Sight) -> None:
+    """Set how much of the memory is risked.
+
+    Where the time goes into steps that only read the weights, fewer of them are worth more than
+    what preempted rows compute again, which rides free.
+    """
+    state, speed = blend.state[0], blend.speed
+    held = sight.token_steps
+    for one in range(len(blend.waiting)):
+        if blend.waiting[one, 0] > 0.0:
+            held += _class_held(blend, one)
+    steps = max(held / (0.9 * blend.flight.counts[0].max_kv_tokens), state.memory_steps)
+    others = state.remaining_tokens * speed.token_s
+    if speed.overlapped:
+        others = max(others, others / max(state.ratio, 1e-9))
+    weights = steps * speed.weights_s / max(others, 1e-9)
+    risk = min(max((weights - LEAST_WEIGHTS) / (MOST_WEIGHTS - LEAST_WEIGHTS), 0.0), 1.0)
+    state.caution = speed.spread - risk * (speed.spread + BOLDEST)
 
 
 @compiled
@@ -567,7 +643,10 @@ def _pace(blend: Blend) -> int:
     if state.left > state.right or state.lone or not blend.speed.paced:
         return UNPACED
     most = blend.flight.counts[0].step_tokens - state.decoders
-    return int(max(min(_target(blend) - state.decoders, float(most)), 1.0))
+    target = _target(blend)
+    if state.preempted:
+        target = max(target, blend.speed.weights_s / blend.speed.token_s)
+    return int(max(min(target - state.decoders, float(most)), 1.0))
 
 
 @compiled
@@ -644,6 +723,7 @@ def observe_blended(
         if not state.gated:
             _start_decoding(blend, row)
         row = next_started(blend.flight)
+    state.preempted = waiting > blend.flight.counts[0].queued
     if state.gated:
         gate, moved = blend.gate, prefill_tokens + decode_tokens > 0
         done = note_prefill(gate, blend.flight, prefill_tokens, prefilled, state.step, steps, moved)

@@ -70,6 +70,17 @@ def new_dual(flight: Flight, schedule: Any, *, prompt: Any) -> Dual:
     )
 
 
+def dealt_dual(dual: Dual, schedule: Any) -> Dual:
+    """Return the scanner with the rows of *schedule* in the place of those not admitted."""
+    dual.state["left"], dual.state["right"] = 0, len(schedule) - 1
+    return dual._replace(
+        order=schedule.order.astype(np.int64),
+        uncached=schedule.uncached_tokens.astype(np.int64),
+        awaited=schedule.expected_tokens.astype(np.float64),
+        density=schedule.density.astype(np.float64),
+    )
+
+
 @compiled
 def _left_share(dual: Dual) -> float:
     """Return M_L over M for the nodes under the pointers."""

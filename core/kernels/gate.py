@@ -54,19 +54,28 @@ class Gate(NamedTuple):
     left: Any  # by row: prompt tokens to compute
     opens: Any  # by row: the first step that can compute some of it
     taken: Any  # by position
+    shared: Any  # by position: tokens shared with the row before it
+    prompt: Any  # by row
+    border: int  # the first position of those that are taken from their end
     threshold: int  # of one row in one step
     lag: int
     block: int  # tokens that are cached together or not at all
     state: Any
 
 
-def new_gate(rows: int, positions: int, *, threshold: int, lag: int, block: int) -> Gate:
-    """Return a gate through which nothing has gone."""
+def new_gate(
+    prompt: Any, shared: Any, *, border: int, threshold: int, lag: int, block: int
+) -> Gate:
+    """Return a gate through which nothing has gone; *shared* is by position."""
+    rows = len(prompt)
     return Gate(
         np.empty(rows, np.int32),
         np.zeros(rows, np.int64),
         np.zeros(rows, np.int64),
-        np.zeros(positions, np.bool_),
+        np.zeros(len(shared), np.bool_),
+        shared.astype(np.int64),
+        prompt.astype(np.int64),
+        border,
         threshold,
         lag,
         block,
@@ -226,29 +235,52 @@ def backlog(gate: Gate) -> float:
 
 
 @compiled
-def next_through(
-    gate: Gate, flight: Flight, order: Any, uncached: Any, prompt: Any, first: int, last: int
-) -> int:
-    """Return the position, from *first* to *last*, of a row whose prefix nobody is computing.
+def cached_beside(gate: Gate, position: int, planned: int) -> int:
+    """Return the tokens of a row that others have computed, given what they do in planned order."""
+    before = position + 1 if position >= gate.border else position - 1
+    cached = 0
+    for other in (position - 1, position + 1):
+        if other < 0 or other >= len(gate.taken) or not gate.taken[other]:
+            continue
+        cached = max(cached, planned if other == before else gate.shared[max(position, other)])
+    return cached
 
-    NOBODY if all wait.
+
+@compiled
+def next_through(gate: Gate, order: Any, first: int, last: int, ahead: int) -> int:
+    """Return the next position, from *first* to *last*, of a row whose prefix nobody is computing.
+
+    NOBODY if all wait; *ahead* is 1 or -1.
     """
-    for position in range(first, last + 1):
-        if not gate.taken[position] and not _waits(gate, flight, order, uncached, prompt, position):
+    behind = first - ahead
+    waits = 0 <= behind < len(order) and not gate.taken[behind]
+    for position in range(first, last + ahead, ahead):
+        if gate.taken[position]:
+            waits = False
+            continue
+        waits = _waits(gate, order, position, position - ahead if waits else NOBODY)
+        if not waits:
             return position
     return NOBODY
 
 
 @compiled
-def _waits(
-    gate: Gate, flight: Flight, order: Any, uncached: Any, prompt: Any, position: int
-) -> bool:
-    """Tell whether a row shares a prefix with the one before it that is not computed yet."""
-    row = order[position]
-    shared = prompt[row] - uncached[position]
-    if gate.threshold <= 0 or position == 0 or shared < max(FEW_TOKENS, gate.threshold):
+def _waits(gate: Gate, order: Any, position: int, waiting: int) -> bool:
+    """Tell whether a row shares a prefix with one beside it that is not computed yet.
+
+    *waiting*: the position beside it that waits itself.
+    """
+    if gate.threshold <= 0:
         return False
-    before = order[position - 1]
-    if flight.mark[before] == 0:
-        return True
-    return gate.left[before] > 0 and prompt[before] - gate.left[before] < shared
+    for other in (position - 1, position + 1):
+        if other < 0 or other >= len(order):
+            continue
+        shared = gate.shared[max(position, other)]
+        if shared < max(FEW_TOKENS, gate.threshold):
+            continue
+        if other == waiting:
+            return True
+        row = order[other]
+        if gate.left[row] > 0 and gate.prompt[row] - gate.left[row] < shared:
+            return True
+    return False

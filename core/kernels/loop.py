@@ -83,15 +83,19 @@ def run_in_order(
     clock: Clock,
     order: Any,
     uncached: Any,
+    cursor: Any,
+    until_s: float,
     finished_s: Any,
     total: Any,
     lines: Any,
     line_steps: int,
 ) -> None:
-    """Run all rows in order; fills *finished_s* by row, *total* and every *line_steps* a line."""
-    cursor = np.zeros(1, np.int64)
+    """Run all rows in order, or until a time, to be called again; *cursor* is the next position.
+
+    Fills *finished_s* by row, *total* and every *line_steps* a line.
+    """
     admitted = np.empty(len(order) + 1, np.int64)
-    while True:
+    while total[0].seconds < until_s:
         count = admit_in_order(flight, order, uncached, cursor, admitted)
         for i in range(count):
             submit(engine, admitted[i])
@@ -110,14 +114,15 @@ def run_dual(
     dual: Dual,
     unheard: Unheard,
     clock: Clock,
+    until_s: float,
     finished_s: Any,
     total: Any,
     lines: Any,
     line_steps: int,
 ) -> None:
-    """Run all rows of the paper's dual scan; fills the rest as `run_in_order` does."""
+    """Run all rows of the paper's dual scan, otherwise as `run_in_order` does."""
     admitted = np.empty(len(dual.order) + 1, np.int64)
-    while True:
+    while total[0].seconds < until_s:
         count = admit_dual(dual, admitted)
         for i in range(count):
             submit(engine, admitted[i])
@@ -138,14 +143,15 @@ def run_blended(
     blend: Blend,
     unheard: Unheard,
     clock: Clock,
+    until_s: float,
     finished_s: Any,
     total: Any,
     lines: Any,
     line_steps: int,
 ) -> None:
-    """Run all rows of a blending scanner; fills the rest as `run_in_order` does."""
+    """Run all rows of a blending scanner, otherwise as `run_in_order` does."""
     admitted = np.empty(len(blend.order) + 1, np.int64)
-    while True:
+    while total[0].seconds < until_s:
         count = admit_blended(blend, admitted)
         for i in range(count):
             submit(engine, admitted[i])

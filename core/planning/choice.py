@@ -21,7 +21,8 @@ from blend.core.planning.cost import (
     weights_s,
 )
 from blend.core.planning.hardware import Hardware, ModelShape
-from blend.core.planning.tree import ROOT, Floats, Ints, Tree, tree_of
+from blend.core.planning.parts import walked_tree
+from blend.core.planning.tree import ROOT, Floats, Ints, Tree
 from blend.core.schedule import LEFT, Schedule
 
 Flags = npt.NDArray[np.bool_]
@@ -80,11 +81,7 @@ def costs_of(
     part of the cache or of the slots, whichever is more.
     """
     lengths, copies = prompt_tokens[schedule.order], sequences[schedule.order]
-    # An order that is no tree's shares with rows far before; here that counts as the row before.
-    shared = np.clip(lengths - schedule.uncached_tokens, 0, None)
-    shared[:1] = 0
-    shared[1:] = np.minimum(shared[1:], np.minimum(lengths[1:], lengths[:-1]))
-    tree = tree_of(schedule.order, lengths=lengths, lcp=shared)
+    tree = walked_tree(schedule, prompt_tokens)
     expected = schedule.expected_tokens
     held = read_token_steps(lengths, expected) / max(capacity.kv_tokens, 1)
     part = np.maximum(held, expected / max(capacity.max_sequences, 1))

@@ -16,6 +16,7 @@ from blend.core.planning.guard import candidates_of, draw_lengths, redrawn
 from blend.core.planning.lengths import Observations
 from blend.core.planning.outlook import Contender, Outlook, look_ahead
 from blend.core.planning.plan import plan_on
+from blend.core.planning.replicas import Several
 from blend.core.planning.tree import Ints, Tree
 from blend.core.prompts import Prompts
 from blend.core.schedule import POLICIES, Policy
@@ -30,15 +31,18 @@ def compare(
     observations: Observations | None = None,
     draws: int = 5,
     seed: int = 0,
+    replicas: int = 1,
     wanted: Callable[[], bool] = lambda: True,
     on_run: Callable[[int], None] = lambda _: None,
 ) -> Outlook:
     """Simulate the whole job, one sequence a row, under each policy; ``blend`` in several ways.
 
-    The answers in *observations* get their own length. Once ``wanted`` is false no further draw
-    is made; there is always one. ``on_run`` hears how many runs each draw has, before each run. The
-    cache must hold every prompt.
+    On so many ``replicas`` of the engine. The answers in *observations* get their own length. Once
+    ``wanted`` is false no further draw is made; there is always one. ``on_run`` hears how many runs
+    each draw has, before each run. The cache must hold every prompt.
     """
+    from blend.core.planning.beliefs import expected_tokens  # numba is slow to import
+
     classes = find_classes(
         tree, prompts.max_tokens, observations, known_tokens=prompts.known_tokens
     )
@@ -51,6 +55,7 @@ def compare(
         lambda _: _drawn(classes, observations, rng),
         draws=draws,
         least=len(contenders),
+        several=Several(replicas, expected_tokens(classes)) if replicas > 1 else None,
         wanted=wanted,
         on_run=on_run,
     )

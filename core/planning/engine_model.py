@@ -23,6 +23,9 @@ MODES: tuple[Mode, ...] = ("sequential", "overlapped")
 
 INTERFERENCE = 0.15
 
+REPORT_LAG = 2
+"""Steps that vLLM begins before the report of one is heard, where it schedules ahead of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
@@ -121,6 +124,7 @@ def engine_model(
     overhead_s: float | None = None,
     attention: bool = True,
     memory_fraction: float = 0.9,
+    report_lag: int = REPORT_LAG,
 ) -> EngineModel:
     """Return the engine that vLLM would start on this device, the cache filling what is free.
 
@@ -133,6 +137,7 @@ def engine_model(
         context_tokens=context_tokens,
         block_tokens=16,
         pacing="step budget",
+        report_lag=report_lag,
     )
     overhead_s = hardware.step_overhead_s if overhead_s is None else overhead_s
     measured = hardware.interference

@@ -37,6 +37,15 @@ class Work:
     held_token_steps: float
     longest_tokens: float
 
+    def shared_by(self, replicas: int) -> "Work":
+        """Return the work of each of so many replicas; no two share an answer."""
+        return Work(
+            self.comp_s / replicas,
+            self.mem_s / replicas,
+            self.held_token_steps / replicas,
+            self.longest_tokens,
+        )
+
 
 def work_of(
     tree: Tree,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.optimum import bound_s, practical_optimum_s, work_of
+from blend.core.planning.replicas import Several
 from blend.core.planning.simulate import Simulated, simulate
 from blend.core.planning.tree import Ints, Tree, shared_within
 from blend.core.planning.ways import AS_IT_COMES, Way
@@ -105,12 +106,13 @@ def look_ahead(
     *,
     draws: int,
     least: int = 1,
+    several: Several | None = None,
     wanted: Callable[[], bool] = lambda: True,
     on_run: Callable[[int], None] = lambda _: None,
 ) -> Outlook:
     """Return what *contenders*, who hold the same rows, come to on each of *draws* lengths.
 
-    Each runs on the engine as it is in its way.
+    Each runs on the engine as it is in its way, or on ``several`` of them.
 
     ``draw`` returns the lengths of all rows, (n,), for the number of a draw; an answer for which
     the cache has no room is cut there. Once ``wanted`` is false nothing more is simulated but the
@@ -130,6 +132,7 @@ def look_ahead(
             engine,
             {name: one for name, one in contenders.items() if name in runs or not number},
             lengths,
+            several=several,
             least=1 if number else least,
             wanted=wanted,
             on_run=on_run,
@@ -138,7 +141,8 @@ def look_ahead(
             break
         for name, run in found.items():
             runs.setdefault(name, []).append(run)
-        drawn.append(_draw(tree, engine, lengths, cut, rows))
+        replicas = several.replicas if several else 1
+        drawn.append(_draw(tree, engine, lengths, cut, rows, replicas=replicas))
     return _outlook(tree, engine, contenders, rows, runs, drawn)
 
 
@@ -155,6 +159,7 @@ def _simulated(
     contenders: Mapping[str, Contender],
     lengths: Ints,
     *,
+    several: Several | None,
     least: int,
     wanted: Callable[[], bool],
     on_run: Callable[[int], None],
@@ -165,7 +170,8 @@ def _simulated(
             break
         on_run(len(contenders))
         on = one.way.engine(engine)
-        found[name] = simulate(tree, one.schedule, output_tokens=lengths, engine=on)
+        run = several.simulate if several else simulate
+        found[name] = run(tree, one.schedule, output_tokens=lengths, engine=on)
     return found
 
 
@@ -184,8 +190,11 @@ def _draw(
     lengths: Ints,
     cut: npt.NDArray[np.bool_],
     rows: npt.NDArray[np.bool_],
+    *,
+    replicas: int,
 ) -> _Draw:
     work = work_of(tree, lengths, hardware=engine.hardware, model=engine.model, rows=rows)
+    work = work.shared_by(replicas)
     return _Draw(
         float(lengths[rows].sum()),
         float(cut[rows].sum()),

@@ -11,7 +11,6 @@ tests hold that both give the same report after every step. One sequence a row.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -76,39 +75,12 @@ def simulate(
 
     ``line_steps``: the grain of the timeline.
     """
-    from blend.core.kernels import loop  # numba is slow to import
+    from blend.core.planning.virtual_run import Run, world_of
 
-    outputs = np.maximum(np.asarray(output_tokens, np.int64), 1)
-    prompts = np.empty(len(tree), np.int64)
-    prompts[tree.rows] = tree.lengths
-    fits = prompts + outputs <= _cache_tokens(engine)
-    schedule = schedule.only(fits)
-    finished_s = np.full(len(tree), np.nan)
-    total = np.zeros(1, loop.TOTAL)
-    lines = np.zeros(_line_count(schedule, outputs, line_steps), loop.LINE)
-    state = _engine_state(tree, prompts, outputs, engine)
-    unheard = loop.new_unheard(state.limits)
-    book = (finished_s, total, lines, line_steps)
-    if schedule.blending is not None:
-        from blend.core.running.blend_scan import new_state
-
-        blend = new_state(
-            schedule,
-            prompt_tokens=prompts,
-            sequences=np.ones(len(tree), np.int64),
-            capacity=engine.capacity,
-        )
-        loop.run_blended(state, blend, unheard, _clock(engine), *book)
-    elif schedule.policy == "paper":
-        from blend.core.kernels.dual import new_dual
-
-        dual = new_dual(_flight_state(len(tree), engine), schedule, prompt=prompts)
-        loop.run_dual(state, dual, unheard, _clock(engine), *book)
-    else:
-        flight = _flight_state(len(tree), engine)
-        order, uncached = schedule.order, schedule.uncached_tokens
-        loop.run_in_order(state, flight, unheard, _clock(engine), order, uncached, *book)
-    return _simulated(total[0], lines, line_steps, finished_s, refused=int((~fits).sum()))
+    world = world_of(tree, output_tokens=output_tokens, engine=engine)
+    run = Run(world, schedule.only(world.fits), line_steps=line_steps)
+    run.advance()
+    return run.simulated(refused=int((~world.fits).sum()))
 
 
 def block_keys(tree: Tree, *, block_tokens: int) -> tuple[npt.NDArray[np.int32], Ints]:
@@ -134,70 +106,3 @@ def blocks_of_use(capacity: Capacity, tokens: Ints) -> int:
     """
     needed = int((-(-(tokens + 1) // capacity.block_tokens)).sum())
     return min(capacity.kv_tokens // capacity.block_tokens, needed)
-
-
-def _cache_tokens(engine: EngineModel) -> int:
-    size = engine.capacity.block_tokens
-    return engine.capacity.kv_tokens // size * size
-
-
-def _engine_state(tree: Tree, prompts: Ints, outputs: Ints, engine: EngineModel) -> Any:
-    from blend.core.kernels.engine import Limits, new_engine
-
-    capacity = engine.capacity
-    keys, starts = block_keys(tree, block_tokens=capacity.block_tokens)
-    limits = Limits(
-        blocks_of_use(capacity, prompts + outputs),
-        capacity.block_tokens,
-        capacity.max_sequences,
-        capacity.step_tokens,
-        capacity.prefill_threshold,
-        capacity.report_lag,
-    )
-    return new_engine(
-        limits, prompt_tokens=prompts, output_tokens=outputs, keys=keys, key_starts=starts
-    )
-
-
-def _flight_state(rows: int, engine: EngineModel) -> Any:
-    from blend.core.kernels.flight import new_flight
-
-    capacity = engine.capacity
-    return new_flight(
-        np.ones(rows, np.int64),
-        kv_tokens=capacity.kv_tokens,
-        max_sequences=capacity.max_sequences,
-        step_tokens=capacity.step_tokens,
-    )
-
-
-def _clock(engine: EngineModel) -> Any:
-    from blend.core.kernels.clock import Clock
-
-    return Clock(
-        engine.token_s,
-        engine.decode_s,
-        engine.pair_s,
-        engine.read_s,
-        engine.weights_s,
-        engine.overhead_s,
-        engine.interference,
-        engine.mode == "overlapped",
-        engine.shared_bandwidth,
-    )
-
-
-def _line_count(schedule: Schedule, outputs: Ints, line_steps: int) -> int:
-    # No run takes more steps than its tokens; most take far fewer.
-    most = int(outputs[schedule.order].sum()) + len(schedule)
-    return min(most // line_steps + 1, 1 << 16)
-
-
-def _simulated(
-    total: Any, lines: Any, line_steps: int, finished_s: Floats, *, refused: int
-) -> Simulated:
-    used = lines[: int(total["lines"])]
-    sums = {name: total[name].item() for name in total.dtype.names if name != "lines"}
-    columns = {name: np.ascontiguousarray(used[name]) for name in used.dtype.names}
-    timeline = Timeline(line_steps, **columns)
-    return Simulated(**sums, refused=refused, finished_s=finished_s, timeline=timeline)

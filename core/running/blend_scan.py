@@ -12,7 +12,7 @@ from blend.core.kernels.flight import new_flight, note_finished, note_report
 from blend.core.kernels.gate import let_out, new_gate
 from blend.core.planning.beliefs import beliefs_of
 from blend.core.planning.classes import Blending
-from blend.core.schedule import Schedule
+from blend.core.schedule import RIGHT, Schedule
 
 
 def new_state(
@@ -32,9 +32,12 @@ def new_state(
         max_sequences=capacity.max_sequences,
         step_tokens=capacity.step_tokens,
     )
+    right = np.flatnonzero(schedule.side == RIGHT)
+    border = int(right[0]) if len(right) else len(schedule)
     gate = new_gate(
-        len(prompt_tokens),
-        len(schedule),
+        prompt_tokens,
+        _shared_tokens(schedule, prompt_tokens, border=border),
+        border=border,
         threshold=capacity.prefill_threshold,
         lag=capacity.report_lag,
         block=capacity.block_tokens,
@@ -50,6 +53,17 @@ def new_state(
         copies=sequences,
         gated=blending.paced and capacity.pacing == "none",
     )
+
+
+def _shared_tokens(
+    schedule: Schedule, prompt_tokens: npt.NDArray[np.integer], *, border: int
+) -> npt.NDArray[np.int64]:
+    """Return the prompt tokens that each row shares with the one before it, by position."""
+    shared = (prompt_tokens[schedule.order] - schedule.uncached_tokens).astype(np.int64)
+    # What is taken from its end shares with the row behind.
+    shared[border + 1 :] = shared[border:-1]
+    shared[border : border + 1] = 0
+    return shared
 
 
 def _speed(blending: Blending) -> kernel.Speed:
@@ -99,6 +113,13 @@ class BlendScanner:
         count = kernel.admit_blended(self._state, self._admitted)
         rows: list[int] = self._admitted[:count].tolist()
         return rows
+
+    def deal(self, schedule: Schedule) -> None:
+        """Put the rows of *schedule* in the place of those not admitted."""
+        self._state = kernel.dealt_blended(
+            self._state, order=schedule.order, uncached=np.maximum(schedule.uncached_tokens, 1)
+        )
+        self._admitted = np.empty(len(schedule) + 1, np.int64)
 
     def withdraw(self, rows: Sequence[int]) -> None:
         """Take rows back that were admitted last and not submitted."""

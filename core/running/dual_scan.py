@@ -107,6 +107,11 @@ class DualScanner:
             rows.append(row)
         return rows
 
+    def deal(self, schedule: Schedule) -> None:
+        """Put the rows of *schedule* in the place of those not admitted."""
+        self._schedule = schedule
+        self._ends = [0, len(schedule) - 1]
+
     def withdraw(self, rows: Sequence[int]) -> None:
         """Take rows back that were admitted last and not submitted."""
         for row in rows:

@@ -31,9 +31,10 @@ def run(
     """Run every row the scanner names and yield each report of the engine as it arrives.
 
     ``on_admit`` gets the rows just before they are submitted; a row it has seen may have been
-    lost before it reached the engine. Once ``stopping`` is true nothing more is admitted and the
-    loop ends when what is inside has finished. Closing the generator drops what is inside. The set
-    ``inside`` is kept up to date with the rows that the engine was given and has not answered.
+    lost before it reached the engine, and one that a replica has lost may be given to it again.
+    Once ``stopping`` is true nothing more is admitted and the loop ends when what is inside has
+    finished. Closing the generator drops what is inside. The set ``inside`` is kept up to date with
+    the rows that the engine was given and has not answered.
 
     Raises:
         EngineDiedError: the engine is gone; completions yielded so far stand.
@@ -55,6 +56,7 @@ def run(
         report = engine.step()
         try:
             inside.difference_update(completion.row for completion in report.completions)
+            inside.difference_update(row for lost in report.lost for row in lost.rows)
             if not report.silent:
                 scanner.observe(report)
         finally:

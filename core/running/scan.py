@@ -42,13 +42,21 @@ class Scanner(Protocol):
         ...
 
 
+class DealtScanner(Scanner, Protocol):
+    """A scanner whose rows to come can be changed for others."""
+
+    def deal(self, schedule: Schedule) -> None:
+        """Put the rows of *schedule* in the place of those not admitted."""
+        ...
+
+
 def open_scanner(
     schedule: Schedule,
     *,
     prompt_tokens: npt.NDArray[np.integer],
     sequences: npt.NDArray[np.integer],
     capacity: Capacity,
-) -> Scanner:
+) -> DealtScanner:
     """Return the scanner of the schedule's policy.
 
     ``prompt_tokens`` and ``sequences`` are indexed by row and cover every row of the schedule.
@@ -97,6 +105,10 @@ class OrderScanner:
             self._next += 1
             rows.append(row)
         return rows
+
+    def deal(self, schedule: Schedule) -> None:
+        """Put the rows of *schedule* in the place of those not admitted."""
+        self._schedule, self._next = schedule, 0
 
     def withdraw(self, rows: Sequence[int]) -> None:
         """Take rows back that were admitted last and not submitted."""

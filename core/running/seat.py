@@ -1,16 +1,54 @@
 """The place that an engine has in a session: when it dies, a fresh one takes it."""
 
 from collections.abc import Callable
+from typing import Protocol
 
-from blend.core.engines import Engine
+import numpy as np
+import numpy.typing as npt
+
+from blend.core.engines import Capacity, Engine
+from blend.core.running.scan import Scanner, open_scanner
+from blend.core.schedule import Schedule
+
+
+class OpenScanner(Protocol):
+    """Returns what scans a schedule for the engine."""
+
+    def __call__(
+        self,
+        schedule: Schedule,
+        *,
+        prompt_tokens: npt.NDArray[np.integer],
+        sequences: npt.NDArray[np.integer],
+        capacity: Capacity,
+    ) -> Scanner:
+        """Return a scanner that has admitted nothing."""
+        ...
+
+
+def _by_policy(_engine: Engine) -> OpenScanner:
+    return open_scanner
 
 
 class Seat:
-    """Holds one engine, started at once; *start* starts one without waiting for it."""
+    """Holds one engine, started at once; *start* starts one without waiting for it.
 
-    def __init__(self, start: Callable[[], Engine]):
+    ``scanned_by`` says what scans a schedule for an engine.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Engine],
+        scanned_by: Callable[[Engine], OpenScanner] = _by_policy,
+    ):
         self._start = start
+        self._scanned_by = scanned_by
         self.engine = start()
+
+    @property
+    def open_scanner(self) -> OpenScanner:
+        """What scans a schedule for the present engine."""
+        return self._scanned_by(self.engine)
 
     def renew(self) -> None:
         """Stop what is left of the present engine, and start a fresh one."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from blend.core.engines import EngineDiedError
+from blend.core.engines import EngineDiedError, Lost
 from blend.core.running.suspects import Mask, Suspects, Turn
 
 
@@ -21,13 +21,15 @@ class Life:
     """What came of one engine's stay.
 
     ``answered``: how many rows got a result; ``stopped``: whether it ended on purpose before all
-    rows had one; ``death``: why the engine died, with the rows that were ``inside``.
+    rows had one; ``death``: why the engine died, with the rows that were ``inside``. ``losses``:
+    its replicas that died on the way, while others went on.
     """
 
     answered: int
     stopped: bool = False
     death: EngineDiedError | None = None
     inside: Sequence[int] = ()
+    losses: Sequence[Lost] = ()
 
 
 class Lives(Protocol):
@@ -83,24 +85,44 @@ class _Supervisor:
                 self._patience.restore()
                 self._fail(self._suspects.answered())
             if life.stopped:
+                self._blame(life)
                 return
-            if life.death is None:
+            if life.death is None and not life.losses:
                 self._suspects.survived(turn)
             else:
-                self._replace(turn, life, life.death)
+                self._replace(turn, life)
 
-    def _replace(self, turn: Turn, life: Life, death: EngineDiedError) -> None:
-        """Draw the conclusions from a death, and start a fresh engine while that promises much."""
-        self._deaths.append(death)
-        self._reasons |= dict.fromkeys(life.inside, death.reason)
-        self._lives.blame(life.inside)
-        self._patience.spend(life.inside, apart=turn.apart)
-        if convicted := self._suspects.died(turn, life.inside, self._lives.unfinished()):
-            self._patience.restore()
-            self._fail(convicted)
+    def _replace(self, turn: Turn, life: Life) -> None:
+        """Draw the conclusions from deaths, and start a fresh engine while that promises much."""
+        groups = self._blame(life)
+        everyone = list(dict.fromkeys(row for rows in groups for row in rows))
+        self._patience.spend(everyone, apart=turn.apart)
+        # Of a group that ran apart it is not known in which of several replicas who did what.
+        for inside in [everyone] if turn.apart else groups:
+            if convicted := self._suspects.died(turn, inside, self._lives.unfinished()):
+                self._patience.restore()
+                self._fail(convicted)
         if self._patience.spent:
             raise _given_up(self._deaths)
-        self._renew(death.reason)
+        if life.death is not None:
+            self._renew(life.death.reason)
+
+    def _blame(self, life: Life) -> list[list[int]]:
+        """Keep who was inside at each death of a life, but for rows that another has run since."""
+        unfinished = self._lives.unfinished()
+        deaths: list[tuple[EngineDiedError, Sequence[int]]] = [
+            (loss.death, loss.rows) for loss in life.losses
+        ]
+        if life.death is not None:
+            deaths.append((life.death, life.inside))
+        groups = []
+        for death, rows in deaths:
+            inside = [row for row in rows if unfinished[row]]
+            self._deaths.append(death)
+            self._reasons |= dict.fromkeys(inside, death.reason)
+            self._lives.blame(inside)
+            groups.append(inside)
+        return groups
 
     def _renew(self, reason: str) -> None:
         self._lives.renew(reason)
