@@ -39,8 +39,9 @@ class Course:
         by_answers_s = self.timeline.seconds_until(self.answered_before + answered)
         by_work_s = self.timeline.seconds_of(self.timeline.work_s(start_s) + work_s)
         at_s = sure * by_answers_s + (1.0 - sure) * by_work_s
-        whole_s = float(self.timeline.seconds[-1]) - start_s
-        return (at_s - start_s) / whole_s if whole_s > 0 else 0.0
+        # The last bucket may end after the last answer.
+        whole_s = self.timeline.seconds_until(int(self.timeline.answered[-1])) - start_s
+        return min((at_s - start_s) / whole_s, 1.0) if whole_s > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,16 @@ def test_the_plan_tells_how_far_a_run_is_before_anything_is_answered() -> None:
     assert progress.left.seconds == pytest.approx(20.0)
 
 
+def test_a_run_is_through_with_its_last_answer() -> None:
+    seconds, compute_s = np.array([1.0, 2.0, 3.0]), np.ones(3)
+    none, answered = np.zeros(3, np.int64), np.array([0, 4, 4])
+    course = Course(TimelineBuckets(seconds, compute_s, 0 * compute_s, none, none, answered), 0)
+
+    for work_s in (0.5, 3.0, 99.0):
+        assert course.share(answered=4, work_s=work_s, sure=1.0) == 1.0
+        assert course.share(answered=0, work_s=work_s, sure=0.0) <= 1.0
+
+
 @given(at=st.floats(0.0, 1.0), before=st.integers(0, 3))
 def test_a_run_that_goes_as_foreseen_is_where_the_plan_is(at: float, before: int) -> None:
     answered = np.arange(1, 101)
