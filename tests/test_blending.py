@@ -139,4 +139,4 @@ def test_a_cache_of_few_requests_is_filled_as_a_depth_first_order_fills_it(mode)
         return simulate(tree, schedule, output_tokens=lengths, engine=engine)
 
     assert run(depth_first).seconds > 0.9 * run(ours).seconds
-    assert run(ours).cached_tokens > 0.99 * run(depth_first).cached_tokens
+    assert run(ours).cached_tokens > 0.97 * run(depth_first).cached_tokens

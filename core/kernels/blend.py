@@ -265,7 +265,7 @@ def admit_blended(blend: Blend, admitted: Any) -> int:
     count, right, room = 0, state.step >= state.retry, _room(blend)
     # What stood before and waits for a prefix still does.
     left_seen, right_seen = state.left, state.right
-    while state.left <= state.right and not (state.inside and _is_closed(blend)):
+    while state.left <= state.right and not (state.inside and _is_full(blend)):
         enough = state.inside > 0 and _enough_waits(blend)
         if enough and not (right and _urgent(blend) and not _more_waits(blend)):
             break
@@ -293,10 +293,9 @@ def admit_blended(blend: Blend, admitted: Any) -> int:
 
 
 @compiled
-def _is_closed(blend: Blend) -> bool:
-    """Tell whether the engine takes no more: all is taken, or preempted rows stand before."""
+def _is_full(blend: Blend) -> bool:
     counts = blend.flight.counts[0]
-    return counts.inside >= counts.max_sequences or blend.state[0].preempted
+    return counts.inside >= counts.max_sequences
 
 
 @compiled
