@@ -150,7 +150,7 @@ def test_without_ray_it_is_said_what_to_install(
     assert main(["execute", str(job), *SIM, *TWO]) == 2
 
     said = capsys.readouterr().err
-    assert "Ray is not installed" in said
+    assert "several replicas need Ray, which is not installed" in said
     assert "pip install 'blend-batch[ray]'" in said
 
 

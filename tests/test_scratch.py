@@ -128,13 +128,13 @@ def test_the_memory_that_its_processes_shared_is_removed(start: Start) -> None:
 
 
 def test_a_command_that_starts_an_engine_says_what_it_ended(
-    start: Start, capsys: pytest.CaptureFixture[str]
+    start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", logger="blend")
     scratch = belongs_to(make_scratch(), pid=(pid := dead_pid()))
     start(scratch)
     end_left_behind()
-
-    said = f"ended 1 process of an engine that a dead blend (process {pid}) had left behind\n"
-    assert capsys.readouterr().err == said
     end_left_behind()
-    assert capsys.readouterr().err == ""
+
+    said = f"ended 1 process of an engine that a dead blend (process {pid}) had left behind"
+    assert caplog.messages == [said]

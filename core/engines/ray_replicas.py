@@ -213,7 +213,7 @@ def opened_cluster(
 def _imported() -> Any:
     if importlib.util.find_spec("ray") is None:
         raise BlendError(
-            "Ray is not installed, which runs several replicas",
+            "several replicas need Ray, which is not installed",
             hint="`pip install 'blend-batch[ray]'`, or leave `--data-parallel-size` out",
         )
     for name, value in _QUIET.items():
@@ -232,7 +232,7 @@ def _init(ray: Any, **settings: Any) -> None:
         raise BlendError(
             f"the Ray cluster cannot be joined: {what}: {error}"
             if what != "local"
-            else f"Ray cannot be started: {error}",
+            else f"no Ray can be started: {error}",
             hint="`ray status` shows the clusters of this machine; `ray start --head` starts one",
             exit_code=RESUMABLE,
         ) from error
