@@ -72,7 +72,7 @@ def test_the_rows_share_out_the_whole_cost(shape: list[tuple[int, int]]) -> None
     these = costs(shape)
 
     assert these.shared_out_s.sum() == pytest.approx(these.of(np.ones(len(shape), bool)))
-    assert (these.shared_out_s >= these.own_s).all()
+    assert (these.shared_out_s >= these.own_s - 1e-9).all()
 
 
 @settings(deadline=None)

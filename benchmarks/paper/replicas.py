@@ -52,6 +52,7 @@ def _text(scale: Scale, results: Results, _plots: Path) -> str:
         + conditions(scale.traces, scale.seeds[:1])
         + table(["tokens/s", "paper 1", "2", "4", *by_count], speeds)
         + "\n"
+        + conditions(scale.traces, scale.seeds[:1])
         + table(header, scaling)
     )
 
