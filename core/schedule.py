@@ -49,19 +49,20 @@ class Schedule:
         known = None if self.blending is None else self.blending.renumbered(rows, total=total)
         return replace(self, order=rows[self.order], blending=known)
 
+    def at(self, positions: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> "Schedule":
+        """Return the schedule of what stands at these positions, in their order, or where true."""
+        return replace(
+            self,
+            order=self.order[positions],
+            side=self.side[positions],
+            expected_tokens=self.expected_tokens[positions],
+            uncached_tokens=self.uncached_tokens[positions],
+            density=self.density[positions],
+        )
+
     def only(self, pending: npt.NDArray[np.bool_]) -> "Schedule":
         """Return the schedule of the rows for which *pending*, indexed by row, is true."""
-        keep = pending[self.order]
-        return Schedule(
-            self.policy,
-            self.order[keep],
-            self.side[keep],
-            self.expected_tokens[keep],
-            self.uncached_tokens[keep],
-            self.density[keep],
-            self.root_density,
-            self.blending,
-        )
+        return self.at(pending[self.order])
 
     def beginning_with(self, inside: npt.NDArray[np.bool_]) -> "Schedule":
         """Return this schedule with the rows of *inside*, indexed by row, at the ends of its order.
@@ -72,12 +73,4 @@ class Schedule:
         two_ended = self.policy in TWO_ENDED
         belongs_right = (self.side == RIGHT) & two_ended
         first = np.where(inside[self.order], np.where(belongs_right, 2, 0), 1)
-        place = np.argsort(first, kind="stable")
-        return replace(
-            self,
-            order=self.order[place],
-            side=self.side[place],
-            expected_tokens=self.expected_tokens[place],
-            uncached_tokens=self.uncached_tokens[place],
-            density=self.density[place],
-        )
+        return self.at(np.argsort(first, kind="stable"))

@@ -23,7 +23,7 @@ from blend.core.planning.cost import (
 from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.parts import walked_tree
 from blend.core.planning.tree import ROOT, Floats, Ints, Tree
-from blend.core.schedule import LEFT, Schedule
+from blend.core.schedule import LEFT, TWO_ENDED, Schedule
 
 Flags = npt.NDArray[np.bool_]
 
@@ -111,7 +111,7 @@ def most_in_time(schedule: Schedule, costs: Costs, budget_s: float) -> Schedule:
     for chosen in choices:
         positions = np.concatenate([positions, np.flatnonzero(chosen & ~taken)])
         taken |= chosen
-    return replace(_at(schedule, positions), policy="fcfs", blending=None)
+    return replace(schedule.at(positions), policy="fcfs", blending=None)
 
 
 def first_rows(schedule: Schedule, count: int) -> Schedule:
@@ -120,21 +120,10 @@ def first_rows(schedule: Schedule, count: int) -> Schedule:
     Of one that is read from both ends they come from both, so that the mixture stays.
     """
     left = min(count, len(schedule))
-    if schedule.policy in ("paper", "blend") and len(schedule):
+    if schedule.policy in TWO_ENDED and len(schedule):
         left = round(left * int((schedule.side == LEFT).sum()) / len(schedule))
     right = min(count, len(schedule)) - left
-    return _at(schedule, np.r_[0:left, len(schedule) - right : len(schedule)])
-
-
-def _at(schedule: Schedule, positions: Ints) -> Schedule:
-    return replace(
-        schedule,
-        order=schedule.order[positions],
-        side=schedule.side[positions],
-        expected_tokens=schedule.expected_tokens[positions],
-        uncached_tokens=schedule.uncached_tokens[positions],
-        density=schedule.density[positions],
-    )
+    return schedule.at(np.r_[0:left, len(schedule) - right : len(schedule)])
 
 
 def choose(costs: Costs, budget_s: float) -> Flags:

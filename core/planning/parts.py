@@ -176,14 +176,8 @@ def part_of(schedule: Schedule, walk: Walk, positions: Ints) -> Schedule:
     behind = np.append(lcp, 0)[positions + 1]
     before, now = np.where(right, behind, before), np.where(right, np.append(shared[1:], 0), now)
     uncached = schedule.uncached_tokens[positions] + np.maximum(before - now, 0)
-    return replace(
-        schedule,
-        order=schedule.order[positions],
-        side=schedule.side[positions],
-        expected_tokens=schedule.expected_tokens[positions],
-        uncached_tokens=np.minimum(uncached, walk.tree.lengths[positions]),
-        density=schedule.density[positions],
-    )
+    uncached = np.minimum(uncached, walk.tree.lengths[positions])
+    return replace(schedule.at(positions), uncached_tokens=uncached)
 
 
 def _backwards(schedule: Schedule) -> npt.NDArray[np.bool_]:
