@@ -7,7 +7,7 @@ invariant: a row that was submitted is answered, or lost with its replica, exact
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from blend.core.engines import (
@@ -18,6 +18,7 @@ from blend.core.engines import (
     Part,
     StepReport,
     silence,
+    total,
 )
 from blend.core.errors import BlendError
 from blend.core.request import Request
@@ -266,23 +267,16 @@ class ReplicaSet:
 
     def _together(self, parts: Sequence[Part], lost: Sequence[Lost]) -> StepReport:
         """Return the reports of some replicas as one, its gauges those of all."""
-        reports = [part.report for part in parts]
+        summed = total([part.report for part in parts] or [silence(None)])
         lasts = [place.last or silence(None) for place in self._places]
-        running = max(len(self.living), 1)
-        return StepReport(
-            completions=tuple(c for report in reports for c in report.completions),
+        return replace(
+            summed,
             running=sum(last.running for last in lasts),
             waiting=sum(last.waiting for last in lasts),
             kv_tokens=sum(last.kv_tokens for last in lasts),
-            steps=sum(report.steps for report in reports),
-            prefill_tokens=sum(report.prefill_tokens for report in reports),
-            decode_tokens=sum(report.decode_tokens for report in reports),
-            cached_tokens=sum(report.cached_tokens for report in reports),
-            preemptions=sum(report.preemptions for report in reports),
             # Their clocks go beside each other.
-            seconds=sum(report.seconds for report in reports) / running,
-            silent=all(report.silent for report in reports) and not lost,
-            prefilled=sum(report.prefilled for report in reports),
+            seconds=summed.seconds / max(len(self.living), 1),
+            silent=summed.silent and not lost,
             parts=tuple(part for part in parts if not part.report.silent),
             lost=tuple(lost),
         )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blend.core.engines import StepReport, silence
-from blend.core.running.scan import Scanner
+from blend.core.running.scan import PassingScanner, Scanner
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +30,14 @@ class Carried:
     last: StepReport | None
 
 
-class CarryingScanner:
+class CarryingScanner(PassingScanner):
     """Passes on what another scanner admits, but for the rows that are inside already."""
 
     def __init__(self, inner: Scanner, carried: Carried):
-        self._inner = inner
+        super().__init__(inner)
         self._carried = carried
         self._unnamed = set(carried.ages)
         self._ended: set[int] = set()
-
-    @property
-    def done(self) -> bool:
-        """Whether every row has been admitted."""
-        return self._inner.done
-
-    @property
-    def pace(self) -> int | None:
-        """The prompt tokens that the next step should compute at most; None for no limit."""
-        return self._inner.pace
 
     def admit(self) -> Sequence[int]:
         """Return the rows to submit now, once those inside have been counted as far as they fit."""
@@ -60,14 +50,10 @@ class CarryingScanner:
             self._count(inside)
         return rows
 
-    def withdraw(self, rows: Sequence[int]) -> None:
-        """Take rows back that were admitted last and not submitted."""
-        self._inner.withdraw(rows)
-
     def observe(self, report: StepReport) -> None:
         """Take in what the engine has reported."""
         self._ended.update(one.row for one in report.completions if one.row in self._unnamed)
-        self._inner.observe(report)
+        super().observe(report)
 
     def _count(self, inside: set[int]) -> None:
         """Let the scanner count rows that it has named; those that have ended hold nothing."""

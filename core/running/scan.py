@@ -42,6 +42,35 @@ class Scanner(Protocol):
         ...
 
 
+class PassingScanner:
+    """Passes everything on to another scanner; what stands around one changes a part of that."""
+
+    def __init__(self, inner: Scanner):
+        self._inner = inner
+
+    @property
+    def done(self) -> bool:
+        """Whether every row has been admitted."""
+        return self._inner.done
+
+    @property
+    def pace(self) -> int | None:
+        """The prompt tokens that the next step should compute at most; None for no limit."""
+        return self._inner.pace
+
+    def admit(self) -> Sequence[int]:
+        """Return the rows to submit now."""
+        return self._inner.admit()
+
+    def withdraw(self, rows: Sequence[int]) -> None:
+        """Take rows back that were admitted last and not submitted."""
+        self._inner.withdraw(rows)
+
+    def observe(self, report: StepReport) -> None:
+        """Take in what the engine has reported."""
+        self._inner.observe(report)
+
+
 class DealtScanner(Scanner, Protocol):
     """A scanner whose rows to come can be changed for others."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from blend.core.engines import Capacity, StepReport
 from blend.core.planning.tree import Floats
-from blend.core.running.scan import Scanner
+from blend.core.running.scan import PassingScanner, Scanner
 from blend.core.schedule import Schedule
 
 NEEDED_SHARE = 0.25
@@ -56,28 +56,18 @@ class TimeLimit:
             self._step_s = step_s if self._step_s is None else min(step_s, self._step_s)
 
 
-class TimedScanner:
+class TimedScanner(PassingScanner):
     """Passes on what another scanner admits, but for rows that would not end in time.
 
     ``passed_over``: whether there were any.
     """
 
     def __init__(self, inner: Scanner, limit: TimeLimit, schedule: Schedule, *, capacity: Capacity):
-        self._inner = inner
+        super().__init__(inner)
         self._limit = limit
         prefill = schedule.uncached_tokens / capacity.step_tokens
         self._steps = _by_row(schedule, prefill + schedule.expected_tokens)
         self.passed_over = False
-
-    @property
-    def done(self) -> bool:
-        """Whether every row has been admitted or passed over."""
-        return self._inner.done
-
-    @property
-    def pace(self) -> int | None:
-        """The prompt tokens that the next step should compute at most; None for no limit."""
-        return self._inner.pace
 
     def admit(self) -> Sequence[int]:
         """Return the rows to submit now; none when none of those left would end in time."""
@@ -93,11 +83,7 @@ class TimedScanner:
     def observe(self, report: StepReport) -> None:
         """Take in what the engine has reported."""
         self._limit.observe(report)
-        self._inner.observe(report)
-
-    def withdraw(self, rows: Sequence[int]) -> None:
-        """Take rows back that were admitted last and not submitted."""
-        self._inner.withdraw(rows)
+        super().observe(report)
 
 
 def _by_row(schedule: Schedule, by_position: Floats) -> Floats:
