@@ -75,7 +75,8 @@ class PlanOptions:
 
 def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> Schedule:
     """Return the rows to run ahead of planning, in depth-first order."""
-    return _ahead_of_plan(job, prompts, tree, options, beside_share=0.0)[1]
+    sampled, ahead = warm_up_schedule(job, prompts, tree, options)
+    return ahead.at(np.arange(len(sampled)))
 
 
 def warm_up_schedule(
@@ -86,12 +87,6 @@ def warm_up_schedule(
     Those are compute-bound by all that is known, what any plan begins with. The order of either is
     depth-first.
     """
-    return _ahead_of_plan(job, prompts, tree, options, beside_share=BESIDE_SHARE)
-
-
-def _ahead_of_plan(
-    job: Job, prompts: Prompts, tree: Tree, options: PlanOptions, *, beside_share: float
-) -> tuple[npt.NDArray[np.int64], Schedule]:
     by_class = options.policy in (*BY_CLASS, "auto")
     sample = choose_sample(
         tree,
@@ -106,24 +101,22 @@ def _ahead_of_plan(
     ).schedule
     sampled = np.zeros(len(prompts), np.bool_)
     sampled[sample] = True
-    beside = _compute_bound(schedule, ~sampled, share=beside_share)
+    beside = _compute_bound(schedule, ~sampled)
     open_rows, rows = job.pending(), prompts.job_rows
     pending = open_rows[rows]
     ahead = schedule.only((sampled | beside) & pending).beginning_with(sampled)
     return rows[sampled & pending], ahead.renumbered(rows, total=len(open_rows))
 
 
-def _compute_bound(
-    schedule: Schedule, among: npt.NDArray[np.bool_], *, share: float
-) -> npt.NDArray[np.bool_]:
+def _compute_bound(schedule: Schedule, among: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return which rows *among* these, (n,) by row, are the first that are denser than the whole.
 
-    They have no more than *share* of the tokens to compute.
+    They have a small part of the tokens to compute.
     """
     dense = among[schedule.order] & (schedule.density > schedule.root_density)
     until = np.cumsum(np.where(dense, schedule.uncached_tokens, 0))
     chosen = np.zeros(len(among), np.bool_)
-    chosen[schedule.order] = dense & (until <= share * schedule.uncached_tokens.sum())
+    chosen[schedule.order] = dense & (until <= BESIDE_SHARE * schedule.uncached_tokens.sum())
     return chosen
 
 

@@ -306,8 +306,8 @@ def _opened_run(
         engine_pid=engine.pid,
         settings=dict(context.settings),
     )
-    job.carry_on(run, inside)
     try:
+        job.carry_on(run, inside)
         yield run
     except BaseException as error:
         # A second error, of a full disk again, must not hide the first.
