@@ -6,19 +6,34 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from blend.cli.folding import folded
 from blend.cli.wording import plain
+
+LEAST_COLUMN = 8
+"""Characters that a column of text keeps on a narrow terminal."""
+
+
+class _Folding(Console):
+    """Breaks lines between words on a terminal; a pipe gets them whole."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        if len(objects) == 1 and isinstance(objects[0], str) and not options and on_terminal(self):
+            objects = (folded(self.render_str(objects[0]), self.width),)
+        super().print(*objects, **options)
 
 
 def opened(*, stderr: bool) -> Console:
     """Return a console that minds what rich does not: `CLICOLOR=0` and `CLICOLOR_FORCE`."""
     plain = os.environ.get("CLICOLOR") == "0" and not os.environ.get("FORCE_COLOR")
     forced = os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0") and "NO_COLOR" not in os.environ
-    return Console(
+    return _Folding(
         stderr=stderr,
         soft_wrap=True,
         highlight=False,
@@ -132,10 +147,31 @@ def paged() -> Iterator[None]:
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: set[int], gap: int = 2
 ) -> Table:
-    """Return a plain table; the columns in *numbers* are right-aligned. Cells must be inert."""
+    """Return a plain table; the columns in *numbers* are right-aligned. Cells must be inert.
+
+    Where the terminal is too narrow the others are cut.
+    """
+    cells = [headers, *rows]
+    sizes = [[Text.from_markup(cell, emoji=False).cell_len for cell in row] for row in cells]
+    widths = [max(column) for column in zip(*sizes, strict=True)]
+    widths = _fitted(widths, numbers, out.width - gap * (len(headers) - 1))
     drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, gap, 0, 0))
-    for index, header in enumerate(headers):
-        drawn.add_column(header, justify="right" if index in numbers else "left", no_wrap=True)
-    for row in rows:
+    for at, (header, width) in enumerate(zip(headers, widths, strict=True)):
+        drawn.add_column(
+            header, justify="right" if at in numbers else "left", no_wrap=True, width=width
+        )
+    for row in cells[1:]:
         drawn.add_row(*row)
     return drawn
+
+
+def _fitted(widths: list[int], numbers: set[int], room: int) -> list[int]:
+    """Return the widths of columns that share a *room*: the widest text gives way first."""
+    fitted = list(widths)
+    texts = [at for at in range(len(widths)) if at not in numbers]
+    for _ in range(sum(widths) - room):
+        widest = max(texts, key=lambda at: fitted[at], default=None)
+        if widest is None or fitted[widest] <= LEAST_COLUMN:
+            break
+        fitted[widest] -= 1
+    return fitted

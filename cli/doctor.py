@@ -1,7 +1,5 @@
 """`blend doctor`: is this machine fit to run jobs, and is a job fit to go on?"""
 
-import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Annotated
 import typer
 
 from blend.cli.completion import jobs
-from blend.cli.console import err, inert, on_terminal, out, print_json
+from blend.cli.console import err, inert, out, print_json
 from blend.cli.health import Check, State, disk_check
 from blend.cli.job_health import job_checks
 from blend.cli.machine_health import SCARCE_BYTES, machine_checks
@@ -23,9 +21,6 @@ _MARKS: dict[State, str] = {
     "warn": "[bold yellow]warn[/]",
     "fail": "[bold red]fail[/]",
 }
-
-LEAST_ROOM = 30
-_TYPED = re.compile(r"`[^`]*`")
 
 
 def doctor_command(
@@ -52,27 +47,15 @@ def doctor_command(
 def draw(checks: Sequence[Check]) -> None:
     """Print a line for each check, and below it what helps where it is not ok."""
     width = max(len(check.name) for check in checks)
-    room = max(out.width - width - 8, LEAST_ROOM) if on_terminal(out) else None
     for check in checks:
-        first, *more = wrapped(check.found, room)
-        more += wrapped(f"→ {check.remedy}", room) if check.remedy else []
-        out.print(f"{_MARKS[check.state]}  {check.name:<{width}}  {inert(first)}")
-        for line in more:
-            out.print(f"{'':{width + 8}}{inert(line)}")
+        out.print(f"{_MARKS[check.state]}  {check.name:<{width}}  {inert(check.found)}")
+        if check.remedy:
+            out.print(f"{'':{width + 8}}→ {inert(check.remedy)}")
     states = [check.state for check in checks]
     err.print(
         f"{counted(len(checks), 'checks')}: {counted(states.count('ok'))} ok, "
         f"{counted(states.count('warn'))} to be aware of, {counted(states.count('fail'))} to mend"
     )
-
-
-def wrapped(text: str, width: int | None) -> list[str]:
-    """Return *text* as lines of at most *width*, if it can be: what is to be typed stays whole."""
-    if width is None or not text.strip():
-        return [text]
-    kept = _TYPED.sub(lambda typed: typed[0].replace(" ", "\0"), text)
-    lines = textwrap.wrap(kept, width, break_long_words=False, break_on_hyphens=False)
-    return [line.replace("\0", " ") for line in lines]
 
 
 def document(checks: Sequence[Check]) -> dict[str, object]:

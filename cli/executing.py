@@ -70,7 +70,10 @@ def execute(
     ran = run_watched(session, paced_as_asked(left, session.options), "execute", carried=carried)
     if ran is not None:
         progress = ran.progress
-        logger.info(f"executed in {duration(progress.elapsed_s)}: {progress.line(running=False)}")
+        took = duration(progress.elapsed_s)
+        if session.options.name == "sim":
+            took += f", in virtual time {duration(progress.engine_s)}"
+        logger.info(f"executed in {took}: {progress.line(running=False)}")
         if dropped := ran.left.dropped:
             logger.info(f"time is up: {counted(len(dropped))} unfinished rows were given back")
     elif len(left) and session.limit is not None and session.limit.over:

@@ -90,12 +90,12 @@ def ingest_files(
         model = settled_model(job, options.model)
         fresh = [file for file in _different(files) if not _finished(job, file, counts)]
         if fresh:
-            _look(fresh, options, model)
+            found = _look(fresh, options, model)
             tokenizer = loaded_tokenizer(model)
             job = _opened(job_path, stack) if job is None else job
             refuse_other_model(job, tokenizer)
             keep_model(job, tokenizer, model)
-            _take(job, fresh, counts, tokenizer=tokenizer, options=options)
+            _take(job, fresh, counts, found, tokenizer=tokenizer, options=options)
         if job is not None:
             _sum_up(job, files, counts)
     return counts
@@ -134,8 +134,8 @@ def _finished(job: Job | None, file: InputFile, counts: IngestCounts) -> bool:
     return False
 
 
-def _look(files: Sequence[InputFile], options: IngestOptions, model: ModelOptions) -> None:
-    """Report what can be rejected without a model; raise BlendError when nothing is left."""
+def _look(files: Sequence[InputFile], options: IngestOptions, model: ModelOptions) -> Survey:
+    """Return what the lines are, and tell what is rejected; BlendError when nothing is left."""
     rules = SurveyRules(
         max_line_bytes=options.max_line_bytes,
         rename_duplicates=options.on_duplicate == "rename",
@@ -158,15 +158,17 @@ def _look(files: Sequence[InputFile], options: IngestOptions, model: ModelOption
             else 'a request is a line of JSON, such as {"prompt": "Why is the sky blue?"}',
             exit_code=code,
         )
+    return found
 
 
 def _tell_models(found: Survey, model: ModelOptions) -> None:
     others = {name: count for name, count in found.models.items() if name != model.model}
     if others:
         named = ", ".join(list(others)[:3]) + ", …" * (len(others) > 3)
+        rows = sum(others.values())
         logger.warning(
-            f"{counted(sum(others.values()), 'requests')} name another model ({named}) and run on "
-            f"{model.model or ''}"
+            f"{counted(rows, 'requests')} {'names' if rows == 1 else 'name'} another model "
+            f"({named}); used is {model.model or ''}"
         )
 
 
@@ -174,6 +176,7 @@ def _take(
     job: Job,
     files: Sequence[InputFile],
     counts: IngestCounts,
+    found: Survey,
     *,
     tokenizer: Tokenizer,
     options: IngestOptions,
@@ -188,7 +191,7 @@ def _take(
     late = RejectionTally()
     for file in files:
         source = _source(job, file)
-        with options.reading(file.name) as show:
+        with options.reading(file.name, found.lines[file.name]) as show:
             batches = take_file(job, file, source, tokenizer=tokenizer, rules=rules)
             for number, taken in enumerate(batches, 1):
                 sketch = sketch.seen(taken.prompts)

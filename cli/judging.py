@@ -16,12 +16,13 @@ logger = logging.getLogger(__name__)
 Judged = Draft | Rejection | None
 """What became of a line; None for a blank one."""
 
-Reading = Callable[[str], AbstractContextManager[Callable[[int], None]]]
-"""Opened with a file's name for as long as it is read, and told the number of each line."""
+Reading = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+"""Opened with a file's name, and how many lines it has where that is known, for as long as it is
+read, and told the number of each line."""
 
 
 @contextmanager
-def unwatched(_name: str) -> Iterator[Callable[[int], None]]:
+def unwatched(_name: str, _lines: int | None) -> Iterator[Callable[[int], None]]:
     """Read a file with nobody looking."""
     yield lambda _line: None
 
@@ -41,7 +42,7 @@ def judged_lines(
     again. ``name`` is what messages call the file.
     """
     _tell_columns(path, name)
-    with opened_lines(path, max_line_bytes=max_line_bytes) as lines, reading(name) as show:
+    with opened_lines(path, max_line_bytes=max_line_bytes) as lines, reading(name, None) as show:
         for line in lines:
             show(line.number)
             judged = parse_line(line)

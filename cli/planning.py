@@ -4,6 +4,7 @@ Running its rows is in `running`; the warm-up of a plan is a run of the sampled 
 a bound, or goes on beside the plan that is made of it.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ import orjson
 
 from blend.cli.job_plan import digests_of
 from blend.cli.plan_clock import PlanClock, part_of_run_s
+from blend.cli.wording import duration
 from blend.core.engines import Capacity
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
@@ -29,6 +31,11 @@ from blend.core.planning.ways import ANY, Reach, paced_ways, told_of
 from blend.core.prompts import Prompts
 from blend.core.schedule import PolicyChoice, Schedule
 from blend.store.job import Job, PlanRecord
+
+logger = logging.getLogger(__name__)
+
+LONG_S = 10.0
+"""Planning that lasts so long is announced."""
 
 CHOOSE_S = 5.0
 """What ``auto`` may always take to choose."""
@@ -167,6 +174,8 @@ def make_plan(
     if limit_s is None:
         limit_s = part_of_run_s(prompts, tree, observations, engine)
     clock = PlanClock(limit_s, spent_s=spent_s)
+    if limit_s - spent_s >= LONG_S:
+        logger.info(f"planning, for up to {duration(limit_s - spent_s)}: runs are simulated")
     if options.policy == "auto":
         plan = _guarded_plan(prompts, tree, options, observations, engine, clock)
     else:

@@ -10,8 +10,11 @@ from blend.cli.wording import counted, duration
 
 
 @contextmanager
-def reading_progress(name: str, style: ProgressStyle = "auto") -> Iterator[Callable[[int], None]]:
-    """Give a function that shows how many lines are done."""
+def reading_progress(
+    name: str, lines: int | None = None, *, style: ProgressStyle = "auto"
+) -> Iterator[Callable[[int], None]]:
+    """Give a function that shows how many lines are done, of all *lines* where that is known."""
+    of = f" of {counted(lines)}" if lines else ""
     started = shown = time.monotonic()
     style = settled(style)
     live = style == "live"
@@ -25,7 +28,7 @@ def reading_progress(name: str, style: ProgressStyle = "auto") -> Iterator[Calla
             if style == "none" or now - shown < every_s:
                 return
             shown = now
-            text = f"{inert(name)}: {counted(line)} lines in {duration(now - started)}"
+            text = f"{inert(name)}: {counted(line)}{of} lines in {duration(now - started)}"
             if status is not None:
                 status.update(text)
             else:

@@ -158,7 +158,7 @@ def simulate_command(
         json = document(found, counts, devices=device.devices, seed=seed)
         print_json(json | {"replicas": several})
     else:
-        draw(found, counts)
+        draw(found, counts, replicas=data_parallel_size)
         if several:
             out.print(f"\n{_in_words(several)}")
         best = found.candidates[0]
@@ -246,12 +246,13 @@ def document(found: "Outlook", counts: Counts, *, devices: int, seed: int) -> di
     }
 
 
-def draw(found: "Outlook", counts: Counts) -> None:
+def draw(found: "Outlook", counts: Counts, *, replicas: int) -> None:
     """Print what is simulated, the policies as a table, and what the figures assume."""
     engine = found.engine
+    several = f"{counted(replicas)} replicas, each on " if replicas > 1 else "on "
     out.print(
         f"{counted(counts.total, 'requests')} for {inert(engine.model.name)}\n"
-        f"on {engine.hardware.name}, {engine.mode}: "
+        f"{several}{engine.hardware.name}, {engine.mode}: "
         f"a KV cache of {counted(engine.capacity.kv_tokens, 'tokens')}\n"
         f"{counted(found.prompt_tokens, 'prompt tokens')} "
         f"({percent(found.best_sharing)} shared at best), "
@@ -268,6 +269,14 @@ def draw(found: "Outlook", counts: Counts) -> None:
         out.print(f"- {line}")
 
 
+def _length_assumption(counts: Counts) -> str:
+    if not counts.answered:
+        return "lengths: no answer is known; all are guessed from the limits: run `blend plan`"
+    if counts.answered == counts.total:
+        return "lengths: all answers are known"
+    return f"lengths: {counted(counts.answered)} answers are known, the others drawn from estimates"
+
+
 def _device_assumption(engine: EngineModel) -> str:
     if engine.measured:
         return "device: steps cost what was measured of this model"
@@ -280,9 +289,7 @@ def assumptions(found: "Outlook", counts: Counts) -> list[str]:
     """Return what the figures take for granted, a line each."""
     engine = found.engine
     lines = [
-        f"lengths: {counted(counts.answered)} answers are known, the others drawn from estimates"
-        if counts.answered
-        else "lengths: no answer is known; all are guessed from the limits: run `blend plan`",
+        _length_assumption(counts),
         f"range: 10 % to 90 % of {counted(found.draws, 'draws')} of the sample and the lengths"
         if found.draws > 1
         else "one draw of the sample and the lengths: no range",

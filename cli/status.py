@@ -92,6 +92,8 @@ def sign_of_life(job: Job) -> str | None:
 
 def next_step(job: Job, counts: Counts) -> str:
     """Return what to do next, or where the results are."""
+    if job.holder() is not None:
+        return f"at work; again: `{command_line('blend', 'status', job.path)}`"
     outputs = job.meta("outputs")
     if outputs and not counts.unfinished:
         report = command_line("blend", "report", job.path)

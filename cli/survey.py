@@ -28,13 +28,15 @@ class SurveyRules:
 class Survey:
     """What the lines of some files turned out to be.
 
-    ``models`` counts the models that bodies name; only the first few names are kept.
+    ``lines`` of each file by its name; ``models`` counts the models that bodies name; only the
+    first few names are kept.
     """
 
     accepted: int = 0
     rejected: RejectionTally = field(default_factory=RejectionTally)
     notes: Counter[Note] = field(default_factory=Counter)
     models: Counter[str] = field(default_factory=Counter)
+    lines: Counter[str] = field(default_factory=Counter)
 
 
 def survey(files: Sequence[InputFile], rules: SurveyRules, reading: Reading = unwatched) -> Survey:
@@ -55,6 +57,7 @@ def survey(files: Sequence[InputFile], rules: SurveyRules, reading: Reading = un
 
 
 def _take(judged: Judged, file: InputFile, rules: SurveyRules, found: Survey) -> None:
+    found.lines[file.name] += 1
     if isinstance(judged, Rejection):
         if rules.strict:
             raise refused_line(file.name, judged)

@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 
 # C0 and C1 controls, and the marks that reorder text: what could act on a terminal. And what
 # cannot be written to one: the bytes of a file name that is not UTF-8.
@@ -14,8 +15,22 @@ def plain(text: str) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return *text* cut to *width* characters, an ellipsis last where it was cut."""
-    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+    """Return *text* cut to *width* places of a terminal, an ellipsis last where it was cut."""
+    if len(text) <= width and (text.isascii() or sum(map(_places, text)) <= width):
+        return text
+    used = 0
+    for at, character in enumerate(text):
+        used += _places(character)
+        if used >= width:
+            return text[:at] + "…"
+    return text
+
+
+def _places(character: str) -> int:
+    """Return how many places of a terminal a character takes."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def end_of(text: str, width: int) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from blend.cli.app import main
-from blend.cli.doctor import wrapped
 from blend.cli.health import disk_check
 from blend.core.errors import USAGE
 from blend.store.job import Job
@@ -141,11 +140,3 @@ def test_it_reads_without_colour_and_says_how_many(capsys, monkeypatch) -> None:
 
     assert "python" in shown.out
     assert "checks: " in shown.err
-
-
-def test_a_line_is_wrapped_and_what_is_to_be_typed_stays_whole() -> None:
-    text = "one two three `blend show a.blend tree --depth 2` says why"
-
-    assert wrapped(text, 20) == ["one two three", "`blend show a.blend tree --depth 2`", "says why"]
-    assert wrapped(text, None) == [text]
-    assert wrapped("", 20) == [""]

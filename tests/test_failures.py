@@ -262,12 +262,15 @@ def test_status_tells_when_a_run_was_last_heard_of(
         run = opened.begin_run(purpose="execute", engine="sim", settings={}, engine_pid=77)
         opened.beat(run)
         capsys.readouterr()
-        assert main(["status", str(job)]) == 0
+        with opened.lock("execute"):
+            assert main(["status", str(job)]) == 0
         at_work = capsys.readouterr().out
         opened.end_run(run, "finished")
         assert main(["status", str(job)]) == 0
 
     assert re.search(rf"execute, process {os.getpid()} on .*: last sign of life .* ago", at_work)
+    assert f"at work; again: `blend status {job}`" in at_work
+    assert "next:" not in at_work
     assert "sign of life" not in capsys.readouterr().out
 
 

@@ -89,7 +89,7 @@ def test_the_strips_are_as_long_as_each_other_and_name_the_prefixes(done, capsys
 def test_the_glance_says_what_the_plan_foresaw_and_how_it_went(done, planned, capsys) -> None:
     before, after = shown(capsys, planned), shown(capsys, done)
 
-    assert "foreseen:" in before
+    assert "after the sample" in before
     assert "judged" not in before
     assert "judged" in after
     assert "output tokens" in after

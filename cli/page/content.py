@@ -241,7 +241,7 @@ def _flat(values: Values, prefix: str = "") -> list[tuple[str, str]]:
 def _setting(value: object) -> str:
     """Return a setting as a person reads it."""
     match value:
-        case None:
+        case None | "":
             return "not set"
         case bool():
             return "yes" if value else "no"

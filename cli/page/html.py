@@ -95,9 +95,13 @@ def _records(title: str, records: Sequence[Values]) -> str:
     if not records:
         return ""
     headers = list(records[0])
-    rows = ([str(one[name]) for name in headers] for one in records)
+    rows = ([_cell(one[name]) for name in headers] for one in records)
     table = _table([name.replace("_", " ") for name in headers], rows)
     return f"<section><h2>{html.escape(title)}</h2>{table}</section>\n"
+
+
+def _cell(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

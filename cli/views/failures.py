@@ -26,15 +26,15 @@ def write_csv(job: Job) -> None:
 
 
 def causes_table(causes: Sequence[FailureGroup]) -> Table:
-    """Return a line for each cause of failures, for 80 columns."""
+    """Return a line for each cause of failures."""
     return table(
         ("rows", "status", "why they failed", "for example"),
         (
             (
                 counted(one.rows),
                 str(one.status_code),
-                inert(shortened(one.message, 36)),
-                inert(shortened(one.custom_id, 20)),
+                inert(shortened(one.message, 200)),
+                inert(shortened(one.custom_id, 40)),
             )
             for one in causes
         ),
@@ -54,7 +54,7 @@ def draw(job: Job) -> None:
         where = inert(f"{one.path}:{one.line}")
         out.print(
             f"{inert(shortened(one.custom_id, 60))} ({where}): status {one.status_code}, "
-            f"{counted(one.attempts)} attempts: {inert(shortened(one.message, 200))}"
+            f"{counted(one.attempts, 'attempts')}: {inert(shortened(one.message, 200))}"
         )
     more = sum(one.rows for one in causes) - DRAWN
     if more > 0:

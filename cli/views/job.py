@@ -17,7 +17,7 @@ from blend.cli.status import (
 from blend.cli.views.outlook import policies_table
 from blend.cli.ways import way_in_words, way_of
 from blend.cli.wording import counted, duration, percent, significant
-from blend.store.job import Job, PlanRecord
+from blend.store.job import Counts, Job, PlanRecord
 
 
 def document(job: Job) -> dict[str, object]:
@@ -63,8 +63,15 @@ def draw(job: Job) -> None:
     if judged := judgement(job):
         _lines("judged", judgement_lines(job, judged))
     out.print(inert(next_step(job, counts)))
-    if plan:
-        out.print("more: `schedule`, `tree`, `timeline`, `request CUSTOM_ID` behind the job's name")
+    if more := _more(plan, counts):
+        out.print(f"views: {', '.join(more)}")
+
+
+def _more(plan: PlanRecord | None, counts: Counts) -> list[str]:
+    """Return the views that have something to show."""
+    views = ["schedule", "tree", "timeline", "request CUSTOM_ID"] if plan else []
+    views += ["rejected"] if counts.rejected else []
+    return views + (["failures"] if counts.failed else [])
 
 
 def _lines(label: str, lines: Iterable[str]) -> None:
@@ -103,13 +110,13 @@ def _draw_plan(plan: PlanRecord) -> None:
 
 def _times(plan: PlanRecord) -> str:
     expected, timeline = plan.predictions, foreseen(plan)
-    said = (
-        f"{duration(expected['overlapped_s'])} to {duration(expected['sequential_s'])} "
-        f"on {plan.settings['hardware']['name']}"
-    )
+    least = [duration(expected["overlapped_s"]), duration(expected["sequential_s"])]
+    bounds = " to ".join(dict.fromkeys(least))
+    device = plan.settings["hardware"]["name"]
     if timeline is None or not len(timeline.seconds):
-        return said
-    return f"{said}; foreseen: {duration(float(timeline.seconds[-1]))} after the sample"
+        return f"{bounds} on {device}"
+    foreseen_s = float(timeline.seconds[-1])
+    return f"{duration(foreseen_s)} after the sample on {device}, {bounds} at best"
 
 
 def _draw_simulated(found: Mapping[str, Any]) -> None:

@@ -19,10 +19,12 @@ def unit_of(seconds: float) -> tuple[str, float]:
 def policies_table(policies: Sequence[Mapping[str, Any]], *, draws: int) -> Table:
     """Return a line for each of *policies*, as `Outlook.described` has them, the fastest first."""
     unit, unit_s = unit_of(policies[0]["seconds"])
+    ranges = ("10-90 %",) if draws > 1 else ()
+    headers = ("policy", unit, *ranges, "tokens/s", "shared", "preempted", "KV", "bound", "behind")
     drawn = table(
-        ("policy", unit, "10-90 %", "tokens/s", "shared", "preempted", "KV", "bound", "behind"),
+        headers,
         (_cells(one, unit_s, draws) for one in policies),
-        numbers=set(range(1, 9)),
+        numbers=set(range(1, len(headers))),
         gap=1,
     )
     # On a narrow terminal a name takes two lines, and no figure is cut off.
@@ -36,7 +38,7 @@ def _cells(one: Mapping[str, Any], unit_s: float, draws: int) -> tuple[str, ...]
     return (
         one["name"],
         significant(one["seconds"] / unit_s),
-        f"{low}-{high}" if draws > 1 else "one draw",
+        *((f"{low}-{high}",) if draws > 1 else ()),
         counted(one["tokens_s"]),
         "none" if kept is None else percent(kept),
         counted(one["preemptions"]),

@@ -41,7 +41,7 @@ def reasons_table(groups: Sequence[RejectedGroup]) -> Table:
             (
                 counted(group.lines),
                 inert(group.reason),
-                inert(end_of(f"{group.path}:{group.line}:{group.column}", 40)),
+                inert(end_of(f"{group.path}:{group.line}:{group.column}", max(out.width - 40, 40))),
             )
             for group in groups
         ),

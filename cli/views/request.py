@@ -169,9 +169,9 @@ def _draw_place(job: Job, row: int, place: Place, prompt_tokens: int, sequences:
     out.print(f"{percent(shared)} of the prompt shared with rows before it")
     out.print(f"{counted(place.expected_tokens)} output tokens expected{known}")
     out.print(
-        f"costs {cost['hardware']} {duration(float(cost['prefill_s']))} of prefill, "
+        f"takes {duration(float(cost['prefill_s']))} of prefill, "
         f"{duration(float(cost['decode_s']))} of decoding, "
-        f"{duration(float(cost['memory_s']))} of reading the cache"
+        f"{duration(float(cost['memory_s']))} of reading the cache on {cost['hardware']}"
     )
     path = _path(job, row)
     if path:

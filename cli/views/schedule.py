@@ -195,7 +195,7 @@ def _subtree_letters(
     names = [
         f"{'':<{strip.LABEL_WIDTH}}{lettered[node]}: {counted(outline[node]['rows'], 'rows')}, "
         f"a prefix of {counted(outline[node]['prefix_tokens'], 'tokens')}, "
-        f"as {inert(shortened(custom_id, 20))}"
+        f"as {inert(shortened(custom_id, max(out.width - 60, 20)))}"
         for node, custom_id in zip(drawn, examples, strict=True)
     ]
     return names[:8], "".join(lettered.get(node, "·") for node in most)
@@ -218,5 +218,5 @@ def _cells(section: Section) -> tuple[str, ...]:
         counted(section.prompt_tokens / section.rows),
         percent(1 - section.uncached_tokens / max(section.prompt_tokens, 1)),
         counted(section.expected_tokens / section.rows),
-        inert(shortened(section.custom_id, 20)),
+        inert(shortened(section.custom_id, 60)),
     )

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from blend.cli.console import out, print_csv
+from blend.cli.console import inert, out, print_csv
 from blend.cli.job_plan import plan_of
 from blend.cli.job_run import foreseen, measured
 from blend.cli.views import strip
@@ -15,6 +15,9 @@ from blend.core.planning.timeline import TimelineBuckets, resampled
 from blend.store.job import Job
 
 LINES = 16
+ENOUGH_S = 60
+"""Time for a plan in which it foresees the run of most jobs."""
+
 UNTIL_WIDTH = 6
 _COLUMNS = "{:>8} {:>7} {:>5} {:>7} {:>5}"
 _HEADERS = _COLUMNS.format("compute", "memory", "KV", "running", "done")
@@ -69,6 +72,9 @@ def draw(job: Job) -> None:
             hint=f"`{command_line('blend', 'plan', job.path)}`",
         )
     total_s = max(float(timeline.seconds[-1]) for _, timeline in timelines)
+    if foreseen(plan) is None:
+        command = command_line("blend", "plan", job.path, "--plan-time", str(ENOUGH_S))
+        out.print(f"nothing predicted: the plan had no time for that, as `{inert(command)}` has\n")
     for name, timeline in timelines:
         _draw_strips(name, timeline, total_s)
     _draw_lines(timelines, total_s)

@@ -15,7 +15,7 @@ from blend.store.job import Job, PlanRecord
 
 DRAWN_SHARE = 0.02
 TEXT_WIDTH = 200
-EXAMPLE_WIDTH, WIDEST_EXAMPLE = 14, 60
+WIDEST_EXAMPLE = 60
 
 Node = dict[str, Any]
 
@@ -89,8 +89,7 @@ def draw(job: Job, *, node: int = 0, depth: int | None = None) -> None:
     if node:
         _draw_beginning(job, plan.outline[node])
     root = plan.outline[0]["density"]
-    # The other columns take what is left of 80.
-    width = min(max(EXAMPLE_WIDTH + out.width - 80, EXAMPLE_WIDTH), WIDEST_EXAMPLE)
+    names = branches(drawn)
     out.print(
         table(
             (
@@ -105,7 +104,7 @@ def draw(job: Job, *, node: int = 0, depth: int | None = None) -> None:
                 "real",
                 "like",
             ),
-            (_cells(one, found[0]["level"], root, width) for one in drawn),
+            ((name, *_cells(one, root)) for name, one in zip(names, drawn, strict=True)),
             numbers=set(range(1, 9)),
             gap=1,
         )
@@ -147,11 +146,10 @@ def _share(node: Node, job: Node) -> float:
     return float((node["comp_s"] + node["mem_s"]) / (job["comp_s"] + job["mem_s"] or 1.0))
 
 
-def _cells(node: Node, top: int, root: float, width: int) -> tuple[str, ...]:
+def _cells(node: Node, root: float) -> tuple[str, ...]:
     sampled, real = node["sampled_tokens"], node["answered_tokens"]
     style = density_style(node["density"], root)
     return (
-        _name(node, top),
         counted(node["rows"]),
         abbreviated(node["prompt_tokens"]),
         counted(node["prefix_tokens"]),
@@ -160,10 +158,19 @@ def _cells(node: Node, top: int, root: float, width: int) -> tuple[str, ...]:
         counted(node["expected_tokens"]),
         "-" if sampled is None else counted(sampled),
         "-" if real is None else counted(real),
-        inert(shortened(node["example"], width)),
+        inert(shortened(node["example"], WIDEST_EXAMPLE)),
     )
 
 
-def _name(node: Node, top: int) -> str:
-    level = node["level"] - top
-    return str(node["node"]) if not level else "  " * (level - 1) + f"└ {node['node']}"
+def branches(drawn: list[Node]) -> list[str]:
+    """Return the number of each node behind the branch that it stands on."""
+    names: list[str] = []
+    below: set[int] = set()
+    """Levels at which another node of the same parent follows."""
+    for node in reversed(drawn):
+        level = node["level"] - drawn[0]["level"]
+        stems = "".join("│ " if one in below else "  " for one in range(1, level))
+        branch = ("├ " if level in below else "└ ") if level else ""
+        names.append(f"{stems}{branch}{node['node']}")
+        below = {one for one in below if one < level} | {level}
+    return names[::-1]

@@ -55,4 +55,4 @@ def _causes(document: bytes, offset: int, message: str) -> Iterator[tuple[Reason
         yield "control character", words
     if "depth" in message or "recursion" in message.lower():
         yield "nested too deeply", "brackets are nested more than 1,024 deep"
-    yield "not JSON", f"not valid JSON: {message.split(': line ')[0]}"
+    yield "not JSON", message.split(": line ")[0]
