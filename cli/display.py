@@ -119,13 +119,13 @@ class Display:
             # Colours of the terminal's own palette: they can be seen on light and on dark.
             ProgressBar(
                 total=1.0,
-                completed=progress.share,
+                completed=progress.shown_share,
                 width=bar,
                 style="bright_black",
                 complete_style="cyan",
                 finished_style="green",
             ),
-            f"{100 * progress.share:5.1f} %",
+            f"{100 * progress.shown_share:5.1f} %",
             progress.done(),
         )
         lines = [", ".join(progress.speed(progress.lately)), ", ".join(progress.gauges())]

@@ -15,6 +15,7 @@ from blend.cli.wording import counted, percent, shortened, significant
 from blend.cli.workload import Workload
 from blend.core.causes import cause_of, message_of
 from blend.core.engines import Part, StepReport
+from blend.core.planning.last_answer import steps_until_last
 
 LATELY_S = 30.0
 SNAPSHOT_EVERY_S = 1.0
@@ -24,6 +25,10 @@ LEAST_SHARE = 0.01
 """Of the work, what has to be done before its pace tells anything where no plan does."""
 RUNNING_SHARE = 0.95
 """Of the work of rows without a result, what counts as done at most: they may run for longer."""
+MOST_SHOWN_SHARE = 0.999
+"""Of the work, what is said to be done at most while anything runs."""
+STEP_WEIGHT = 0.1
+"""What the last step says of how long steps take, against those before it."""
 LEAST_ENGINE_S = 0.01
 """What an engine has to have run before its speed is told."""
 
@@ -102,10 +107,15 @@ class RunProgress:
     replicas: dict[int, ReplicaProgress] = field(default_factory=dict)
     work: float = field(init=False)
     started: float = field(init=False)
+    decode_step_s: float | None = None
+    least_step_s: float = field(init=False)
+    _open: npt.NDArray[np.bool_] = field(init=False)
     _snapshots: deque[Moved] = field(default_factory=lambda: deque([Moved()]))
 
     def __post_init__(self) -> None:
         self.work = self.workload.total
+        self._open = self.workload.by_row > 0
+        self.least_step_s = self.workload.least_step_s
         self.started = self.clock()
 
     def update(self, report: StepReport) -> None:
@@ -114,6 +124,7 @@ class RunProgress:
             rows = 1 + int(self.followed[completion.row])
             self.work_done += float(self.workload.by_row[completion.row])
             self.finished += 1
+            self._open[completion.row] = False
             self.finished_input += completion.prompt_tokens - completion.cached_tokens
             self.finished_output += completion.completion_tokens
             if completion.failed:
@@ -135,6 +146,7 @@ class RunProgress:
             before.compute_s + compute_s,
             before.memory_s + memory_s,
         )
+        self._time_steps(report)
         self.preemptions += report.preemptions
         self.kv_tokens = report.kv_tokens
         self.running, self.waiting = report.running, report.waiting
@@ -155,6 +167,15 @@ class RunProgress:
         self.replicas[part.replica] = ReplicaProgress(
             before.rows + rows, report.running, report.waiting, report.kv_tokens
         )
+
+    def _time_steps(self, report: StepReport) -> None:
+        """Take in how long a step is that computes no prompt, by the engine's clock."""
+        if not report.steps or report.prefill_tokens:
+            return
+        step_s = report.seconds * self.replica_count / report.steps
+        before_s = step_s if self.decode_step_s is None else self.decode_step_s
+        self.decode_step_s = before_s + STEP_WEIGHT * (step_s - before_s)
+        self.least_step_s = min(self.least_step_s, self.decode_step_s)
 
     def _remember(self) -> None:
         if self.moved.at_s - self._snapshots[-1].at_s >= SNAPSHOT_EVERY_S:
@@ -197,8 +218,11 @@ class RunProgress:
     def left(self) -> Left | None:
         """How long the rest takes; None where nothing tells.
 
-        At first what the plan expects, later the pace of the run; the range is the plan's.
+        At first what the plan expects, later the pace of the run; the range is the plan's. Once
+        nothing waits, what the longest of the answers that run are still expected to take.
         """
+        if last := self._until_last:
+            return last
         share, planned_s = self.share, self.workload.planned_s
         if share >= 1.0 or not (share >= LEAST_SHARE or planned_s):
             return None
@@ -209,10 +233,32 @@ class RunProgress:
         return Left(seconds, self.workload.low * seconds, self.workload.high * seconds)
 
     @property
+    def _until_last(self) -> Left | None:
+        """How long the last answers take when all that is left runs; None before that."""
+        expected, limit, rows = self.workload.expected, self.workload.limit, int(self._open.sum())
+        made = self.moved.output_tokens - self.finished_output
+        if expected is None or limit is None or self.decode_step_s is None:
+            return None
+        # Not every server tells of tokens before their answer is there.
+        if self.waiting or made <= 0 or not 0 < rows <= self.running:
+            return None
+        steps = steps_until_last(expected[self._open], limit[self._open], age=made / self.running)
+        # Steps become shorter as answers end, down to the shortest there are.
+        saved_s = (1.0 - steps.running) * (self.decode_step_s - self.least_step_s)
+        step_s = (self.decode_step_s - saved_s) * self.elapsed_s / self.engine_s
+        return Left(step_s * steps.median, step_s * steps.low, step_s * steps.high)
+
+    @property
     def lately(self) -> Moved:
         """What moved in the last half minute; all of a shorter run."""
         both = zip(self.moved, self._snapshots[0], strict=True)
         return Moved._make(now - then for now, then in both)
+
+    @property
+    def shown_share(self) -> float:
+        """What is done of the work, and never all of it while anything runs."""
+        over = self.finished >= self.workload.rows
+        return self.share if over else min(self.share, MOST_SHOWN_SHARE)
 
     def done(self) -> str:
         """Say how many rows have results, and how many of them are failures."""
@@ -279,7 +325,7 @@ class RunProgress:
         """Return the state in one line; without what is of this moment when not *running*."""
         if not running:
             return ", ".join([self.done(), *self.speed(self.moved)])
-        parts = [f"{self.done()} ({percent(self.share)} of the work)", self.time_left()]
+        parts = [f"{self.done()} ({percent(self.shown_share)} of the work)", self.time_left()]
         parts += [*self.speed(self.lately), *self.gauges()]
         if self.replica_count > 1:
             parts.append("replicas " + " + ".join(counted(one.rows) for _, one in self._numbered()))

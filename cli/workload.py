@@ -3,6 +3,7 @@
 Rows differ a thousandfold, so that how far a run is, is told by their predicted seconds.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +54,9 @@ class Workload:
     it. ``input_token`` and ``output_token``: the work of a prompt token computed and of one made,
     on average. ``token_s`` and ``read_s``: of a token computed and one read, to tell the density of
     what ran; ``density`` is that of the whole job, None without a plan. ``course``: how the plan
-    foresees the run, None where it foresaw another one.
+    foresees the run, None where it foresaw another one. ``expected`` and ``limit``: the output
+    tokens of each row, (rows of the job,), as expected and at most; None without a plan.
+    ``least_step_s``: of a step that hardly computes or reads.
     """
 
     by_row: npt.NDArray[np.float64]
@@ -66,6 +69,9 @@ class Workload:
     token_s: float = 0.0
     read_s: float = 0.0
     course: Course | None = None
+    expected: npt.NDArray[np.float64] | None = None
+    limit: npt.NDArray[np.float64] | None = None
+    least_step_s: float = math.inf
 
     @property
     def total(self) -> float:
@@ -101,7 +107,10 @@ def planned_work(
     plan, whole = plan_of(job), schedule_of(job)
     costs = costs_in_plan(job, whole, capacity)
     each = costs.shared_out_s
-    outputs = whole.expected_tokens * job.sequences()[whole.order]
+    sizes = job.sizes()
+    outputs = whole.expected_tokens * sizes.sequences[whole.order]
+    expected = np.zeros(len(job))
+    expected[whole.order] = whole.expected_tokens
     by_row = np.zeros(len(job))
     by_row[whole.order] = each
     of_run = np.zeros(len(job))
@@ -120,6 +129,9 @@ def planned_work(
         engine.token_s,
         engine.read_s,
         _course(plan, job, whole, schedule),
+        expected,
+        sizes.max_tokens.astype(np.float64),
+        engine.step_s(0, 0, 0),
     )
 
 

@@ -2,6 +2,8 @@
 
 import io
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -11,16 +13,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from blend.cli import console as consoles
+from blend.cli.api import Batch
 from blend.cli.app import main
 from blend.cli.console import err, print_error, warn
 from blend.cli.display import PLAIN_LINES_S, Display, settled
-from blend.cli.progress import RunProgress, about
+from blend.cli.engine_options import engine_options
+from blend.cli.progress import RunProgress, Seen, about
 from blend.cli.workload import Course, Workload, planned_work
 from blend.core.completion import Completion
 from blend.core.engines import EngineDiedError, Lost, Part, StepReport
 from blend.core.planning.timeline import TimelineBuckets
 from blend.store.job import Job
-from tests.batch_files import ingested, mixed
+from tests.batch_files import chat, ingested, mixed
 from tests.simulated_job import large_model_job
 from tests.small_jobs import capacity
 
@@ -155,6 +159,51 @@ def test_a_run_that_goes_as_foreseen_is_where_the_plan_is(at: float, before: int
     for sure in (0.0, 0.4, 1.0):
         share = Course(line, before).share(answered=done, work_s=work_s, sure=sure)
         assert share == pytest.approx(done / (100 - before))
+
+
+def test_the_last_answers_tell_how_long_a_run_still_takes(tmp_path, tiny_tokenizer_dir) -> None:
+    essays = [chat(f"late-{i}", f"Write about {i}.", max_tokens=200) for i in range(30)]
+    path = ingested(tmp_path / "batch.blend", [*mixed(40), *essays], model=tiny_tokenizer_dir)
+    assert main(["plan", str(path), *SIM]) == 0
+    seen: list[tuple[float, float, float]] = []
+
+    @contextmanager
+    def watch(progress: RunProgress, _interrupt: object) -> Iterator[Seen]:
+        # The engine's own time, so that it is the same on any machine.
+        progress.clock, progress.started = lambda: progress.engine_s, 0.0
+
+        def see(_report: StepReport) -> None:
+            rows_left = progress.workload.rows - progress.finished
+            if progress.waiting or not 0 < rows_left <= progress.running:
+                return
+            left, known = progress.left, progress.workload
+            progress.workload = replace(known, expected=None)
+            by_pace = progress.left
+            progress.workload = known
+            if left and by_pace:
+                assert left.low_s <= left.seconds <= left.high_s
+                seen.append((progress.engine_s, left.seconds, by_pace.seconds))
+
+        yield see
+
+    Batch(path).execute(engine_options("sim"), watch=watch)
+    at_s, left_s, by_pace_s = np.array(seen).T
+    last = at_s > at_s[-1] / 2
+    off, off_by_pace = (np.abs(at_s + one - at_s[-1])[last] for one in (left_s, by_pace_s))
+
+    assert last.sum() > 50
+    assert off.max() < 0.25 * at_s[-1]
+    assert off.mean() < off_by_pace.mean()
+
+
+def test_all_is_not_said_to_be_done_while_anything_runs() -> None:
+    progress = run_of(3, Clock(), course=foreseen())
+
+    progress.update(report())
+    assert progress.share == 1.0
+    assert "99.9 % of the work" in progress.line()
+    progress.update(report(0, 1, 2))
+    assert "100.0 % of the work" in progress.line()
 
 
 def test_a_pace_counts_once_a_hundredth_of_the_work_is_done() -> None:
