@@ -38,6 +38,46 @@ MaxModelLen = Annotated[
 # numpy takes no negative seed, vLLM none beyond 32 bits.
 MAX_SEED = 2**32 - 1
 
+# Of the engines that run a job, and of those that are simulated.
+TENSOR_PARALLEL = typer.Option(
+    "--tensor-parallel-size",
+    "-tp",
+    min=1,
+    metavar="N",
+    help="GPUs that share one model.",
+    rich_help_panel=_ENGINE,
+)
+PIPELINE_PARALLEL = typer.Option(
+    "--pipeline-parallel-size",
+    "-pp",
+    min=1,
+    metavar="N",
+    help="GPUs that hold one model's layers in turn.",
+    rich_help_panel=_ENGINE,
+)
+DATA_PARALLEL = typer.Option(
+    "--data-parallel-size",
+    "-dp",
+    min=1,
+    metavar="N",
+    help="Replicas of the engine, each with its part of the job.",
+    rich_help_panel=_REPLICAS,
+)
+GPU_MEMORY = typer.Option(
+    min=0,
+    max=1,
+    metavar="SHARE",
+    help="Share of the GPU memory to use.",
+    rich_help_panel=_ENGINE,
+)
+MAX_SEQUENCES = typer.Option(
+    min=1, metavar="N", help="Sequences in one step at most.", rich_help_panel=_ENGINE
+)
+STEP_TOKENS = typer.Option(
+    min=1, metavar="N", help="Tokens in one step at most.", rich_help_panel=_ENGINE
+)
+DTYPE = typer.Option(metavar="TYPE", help="Data type of the weights.", rich_help_panel=_ENGINE)
+
 
 def engine_options(
     engine: Annotated[
@@ -83,39 +123,9 @@ def engine_options(
         ),
     ] = None,
     max_model_len: MaxModelLen = None,
-    tensor_parallel_size: Annotated[
-        int | None,
-        typer.Option(
-            "--tensor-parallel-size",
-            "-tp",
-            min=1,
-            metavar="N",
-            help="GPUs that share one model.",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = None,
-    pipeline_parallel_size: Annotated[
-        int | None,
-        typer.Option(
-            "--pipeline-parallel-size",
-            "-pp",
-            min=1,
-            metavar="N",
-            help="GPUs that hold one model's layers in turn.",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = None,
-    data_parallel_size: Annotated[
-        int,
-        typer.Option(
-            "--data-parallel-size",
-            "-dp",
-            min=1,
-            metavar="N",
-            help="Replicas of the engine, each with its part of the job.",
-            rich_help_panel=_REPLICAS,
-        ),
-    ] = 1,
+    tensor_parallel_size: Annotated[int | None, TENSOR_PARALLEL] = None,
+    pipeline_parallel_size: Annotated[int | None, PIPELINE_PARALLEL] = None,
+    data_parallel_size: Annotated[int, DATA_PARALLEL] = 1,
     ray_address: Annotated[
         str | None,
         typer.Option(
@@ -124,38 +134,16 @@ def engine_options(
             rich_help_panel=_REPLICAS,
         ),
     ] = None,
-    gpu_memory_utilization: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            metavar="SHARE",
-            help="Share of the GPU memory to use.",
-            rich_help_panel=_ENGINE,
-        ),
-    ] = None,
+    gpu_memory_utilization: Annotated[float | None, GPU_MEMORY] = None,
     kv_cache_memory_bytes: Annotated[
         int | None,
         typer.Option(
             min=1, metavar="BYTES", help="Bytes of the KV cache, exactly.", rich_help_panel=_ENGINE
         ),
     ] = None,
-    max_num_seqs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Sequences in one step at most.", rich_help_panel=_ENGINE
-        ),
-    ] = None,
-    max_num_batched_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Tokens in one step at most.", rich_help_panel=_ENGINE
-        ),
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(metavar="TYPE", help="Data type of the weights.", rich_help_panel=_ENGINE),
-    ] = None,
+    max_num_seqs: Annotated[int | None, MAX_SEQUENCES] = None,
+    max_num_batched_tokens: Annotated[int | None, STEP_TOKENS] = None,
+    dtype: Annotated[str | None, DTYPE] = None,
     pacing: Annotated[
         PacingName | None,
         typer.Option(

@@ -13,7 +13,18 @@ from blend.cli.comparing import SimulatedDevice
 from blend.cli.completion import devices, policies
 from blend.cli.console import err, inert, out, print_json
 from blend.cli.machine import CALIBRATED
-from blend.cli.options import MAX_SEED, JobArgument, JsonOption
+from blend.cli.options import (
+    DATA_PARALLEL,
+    DTYPE,
+    GPU_MEMORY,
+    MAX_SEED,
+    MAX_SEQUENCES,
+    PIPELINE_PARALLEL,
+    STEP_TOKENS,
+    TENSOR_PARALLEL,
+    JobArgument,
+    JsonOption,
+)
 from blend.cli.views.outlook import policies_table, unit_of
 from blend.cli.wording import counted, percent, significant
 from blend.core.command_line import command_line
@@ -40,39 +51,9 @@ def simulate_command(
             "`calibrated` or a file: as `blend calibrate` found it; the best known if absent.",
         ),
     ] = None,
-    tensor_parallel_size: Annotated[
-        int,
-        typer.Option(
-            "--tensor-parallel-size",
-            "-tp",
-            min=1,
-            metavar="N",
-            rich_help_panel="Engine",
-            help="Devices that share it.",
-        ),
-    ] = 1,
-    pipeline_parallel_size: Annotated[
-        int,
-        typer.Option(
-            "--pipeline-parallel-size",
-            "-pp",
-            min=1,
-            metavar="N",
-            rich_help_panel="Engine",
-            help="Devices that hold its layers in turn.",
-        ),
-    ] = 1,
-    data_parallel_size: Annotated[
-        int,
-        typer.Option(
-            "--data-parallel-size",
-            "-dp",
-            min=1,
-            metavar="N",
-            rich_help_panel="Engine",
-            help="Replicas of the engine, each with its part of the job.",
-        ),
-    ] = 1,
+    tensor_parallel_size: Annotated[int, TENSOR_PARALLEL] = 1,
+    pipeline_parallel_size: Annotated[int, PIPELINE_PARALLEL] = 1,
+    data_parallel_size: Annotated[int, DATA_PARALLEL] = 1,
     policy: Annotated[
         str,
         typer.Option(
@@ -93,32 +74,10 @@ def simulate_command(
             help="Time of a step beside its compute and memory; as calibrated, or 0.",
         ),
     ] = None,
-    gpu_memory_utilization: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=1,
-            metavar="SHARE",
-            rich_help_panel="Engine",
-            help="Share of the GPU memory to use.",
-        ),
-    ] = 0.9,
-    max_num_seqs: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", rich_help_panel="Engine", help="Sequences in one step at most."
-        ),
-    ] = 1024,
-    max_num_batched_tokens: Annotated[
-        int,
-        typer.Option(
-            min=1, metavar="N", rich_help_panel="Engine", help="Tokens in one step at most."
-        ),
-    ] = 8192,
-    dtype: Annotated[
-        str | None,
-        typer.Option(metavar="TYPE", rich_help_panel="Engine", help="Data type of the weights."),
-    ] = None,
+    gpu_memory_utilization: Annotated[float, GPU_MEMORY] = 0.9,
+    max_num_seqs: Annotated[int, MAX_SEQUENCES] = 1024,
+    max_num_batched_tokens: Annotated[int, STEP_TOKENS] = 8192,
+    dtype: Annotated[str | None, DTYPE] = None,
     kv_cache_dtype: Annotated[
         str | None,
         typer.Option(metavar="TYPE", rich_help_panel="Engine", help="Data type of the KV cache."),

@@ -116,6 +116,23 @@ def test_every_option_has_help() -> None:
     assert helpless == []
 
 
+def test_an_engine_that_is_simulated_takes_its_options_as_one_that_runs() -> None:
+    shown = {
+        name: {
+            option.opts[0]: (option.rich_help_panel, option.help, option.metavar, option.opts)  # type: ignore[attr-defined]
+            for option in click_commands()[name].params
+            if getattr(option, "rich_help_panel", None)
+        }
+        for name in ("execute", "simulate")
+    }
+    both = set(shown["execute"]) & set(shown["simulate"])
+
+    assert len(both) >= 7
+    assert {name: shown["simulate"][name] for name in both} == {
+        name: shown["execute"][name] for name in both
+    }
+
+
 def assert_played_as_shown(pages: Iterable[Path]) -> None:
     with session_folder():
         played("$ python examples/make_model.py llama-3-8b")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from blend.cli.app import main
+from blend.cli.option_names import OPTION_NAMES
 from blend.store.job import Job
 from tests.measured_job import job_that_ran
-from tests.viewed_job import viewed_job
+from tests.viewed_job import planned_job, viewed_job
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "json.md"
 
@@ -18,6 +19,16 @@ DOCUMENT = Path(__file__).parent.parent / "docs" / "json.md"
 # are the options of its engine.
 OPEN = {"body", "endpoints", "notes", "reasons", "simulated"}
 
+READERS = (
+    "status",
+    "show job",
+    "show schedule",
+    "show tree",
+    "show timeline",
+    "show request",
+    "show rejected",
+    "show failures",
+)
 COMMANDS = {
     "status": ["status", "JOB"],
     "show job": ["show", "JOB"],
@@ -76,6 +87,19 @@ def printed(job: Path, command: str, capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer_dir: Path) -> Path:
+    return planned_job(
+        tmp_path_factory.mktemp("planned") / "batch.blend", model=tiny_tokenizer_dir, rows=40
+    )
+
+
+def told_in(command: str) -> set[str]:
+    """Return the names that a section of the document names; `show job` has all of `status`."""
+    names = [command, "status"] if command == "show job" else [command]
+    return {word for name in names for word in re.findall(r"`(\w+)`", sections()[name])}
+
+
 def test_the_document_tells_of_every_command() -> None:
     assert list(sections()) == list(COMMANDS)
 
@@ -92,3 +116,17 @@ def test_every_field_is_told_and_every_told_field_is_there(job, command: str, ca
 
     assert sorted(there - told) == []
     assert sorted(promised - there) == []
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_before_a_run_every_field_is_told_too(planned, command: str, capsys) -> None:
+    there = fields(printed(planned, command, capsys))
+
+    assert there
+    assert sorted(there - told_in(command)) == []
+
+
+def test_every_command_that_prints_json_is_in_a_document() -> None:
+    printing = {name for name, options in OPTION_NAMES.items() if "json" in options}
+
+    assert printing == {command.split()[0] for command in COMMANDS} | {"simulate"}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,9 @@ from blend.store.job import Job
 from tests.batch_files import ingested, mixed
 from tests.prompt_sets import prompts_of
 from tests.simulated_job import large_model_job
+from tests.test_json_docs import fields
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "simulate.md"
 
 compiles = pytest.mark.slow  # half a minute and more where the kernels are not compiled yet
 
@@ -52,11 +56,17 @@ def test_every_policy_has_a_time_with_a_range_and_the_fastest_is_first(job, caps
 
 @compiles
 def test_the_fields_of_the_json_are_those_of_the_document(job, capsys) -> None:
-    document = (Path(__file__).parent.parent / "docs" / "simulate.md").read_text()
-    found = simulated(capsys, job, "--policy", "dfs", "--draws", "1")
-    fields = [*found, *found["policies"][0], *found["engine"]]
+    options = ["--policy", "dfs", "--draws", "1", "--data-parallel-size", "2"]
+    there = fields(simulated(capsys, job, *options))
+    json_part = DOCUMENT.read_text().split("## The JSON")[1].split("\n## ")[0]
+    told = set(re.findall(r"`(\w+)`", DOCUMENT.read_text()))
+    first_column = re.findall(r"^\| (`.*?) \|", json_part, re.MULTILINE)
+    promised = {name for cell in first_column for name in re.findall(r"`(\w+)`", cell)}
+    # What the cost model sees of device, model and way stands with the settings of a plan.
+    settings = set(re.findall(r"`(\w+)`", (DOCUMENT.parent / "json.md").read_text()))
 
-    assert [field for field in fields if f"`{field}`" not in document] == []
+    assert sorted(there - told - settings) == []
+    assert sorted(promised - there) == []
 
 
 @compiles
