@@ -65,8 +65,10 @@ def loaded_tokenizer(options: ModelOptions) -> Tokenizer:
     """Load the tokenizer of settled options; raise BlendError when that cannot be."""
     if options.model is None:
         raise ValueError("options are not settled")
-    # It would tell of every attempt to reach the hub; what came of them is told once.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    # It would tell of every attempt to reach the hub; what came of them is told once. Its import
+    # sets the level of the first again.
+    for name in ("huggingface_hub", "huggingface_hub.utils._http"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     if "/" not in options.model and not Path(options.model).is_dir():
         logger.info(f"no folder here is called {plain(options.model)}: looking for it on the hub")
     return load_tokenizer(

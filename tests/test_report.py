@@ -170,6 +170,15 @@ def in_browser(page: Path, *options: str) -> tuple[str, str]:
     return ended.stdout, ended.stderr
 
 
+def test_on_a_narrow_page_a_record_says_what_each_of_its_cells_is(report: Path) -> None:
+    names = [cell.get("data-name") for cell in Page(report.read_text()).named("td")]
+
+    for name in ("message", "custom id", "reason", "outcome", "setting"):
+        assert name in names
+    # Tables of figures are scrolled, and large.
+    assert None in names
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", [[], ["--force-dark-mode"]], ids=["light", "dark"])

@@ -221,7 +221,7 @@ def test_status_and_show_have_one_table_of_what_went_wrong(
         said[words[-1]] = capsys.readouterr().out.splitlines()
 
     causes, reasons = (re.split(r"  +", said[view][0].strip()) for view in ("failures", "rejected"))
-    assert causes == ["rows", "status", "why they failed", "for example"]
+    assert causes == ["rows", "status", "for example", "why they failed"]
     assert reasons == ["lines", "why they were rejected", "first at"]
     assert set(said["failures"][:2]) <= set(said[job])
     assert set(said["rejected"][:2]) <= set(said[job])

@@ -9,7 +9,7 @@ from blend.cli.advice import plan_advice
 from blend.cli.job_run import foreseen, judgement, measured
 from blend.cli.judged_run import judgement_lines
 from blend.cli.status import rows_line, state, tokens_line
-from blend.cli.wording import plain
+from blend.cli.wording import percent, plain
 from blend.core.planning.bins import LENGTH_STARTS, length_counts, schedule_bins
 from blend.core.planning.judgement import Judgement
 from blend.core.planning.outline import top_subtrees
@@ -97,7 +97,10 @@ def _facts(job: Job, plan: PlanRecord | None) -> list[tuple[str, str]]:
             ("policy", plan.policy),
             ("device planned for", plain(plan.settings["hardware"]["name"])),
             ("density", f"{expected['density']:.3g}"),
-            ("sharing", f"{expected['sharing']:.1%}, {expected['best_sharing']:.1%} possible"),
+            (
+                "sharing",
+                f"{percent(expected['sharing'])}, {percent(expected['best_sharing'])} possible",
+            ),
             ("output expected", f"{expected['output_tokens']:,.0f} tokens"),
         ]
     return facts

@@ -75,8 +75,8 @@ def _sections(content: Content) -> Iterator[str]:
     yield _records("Rejected lines", content.rejections)
     yield _records("Runs", content.runs)
     if content.settings:
-        settings = _table(("setting", "value"), content.settings)
-        yield f"<section><h2>Settings</h2>{settings}</section>\n"
+        settings = _table(("setting", "value"), content.settings, named=True)
+        yield f'<section class="records"><h2>Settings</h2>{settings}</section>\n'
 
 
 def _pairs(facts: Sequence[tuple[str, str]]) -> str:
@@ -96,23 +96,29 @@ def _records(title: str, records: Sequence[Values]) -> str:
         return ""
     headers = list(records[0])
     rows = ([_cell(one[name]) for name in headers] for one in records)
-    table = _table([name.replace("_", " ") for name in headers], rows)
-    return f"<section><h2>{html.escape(title)}</h2>{table}</section>\n"
+    table = _table([name.replace("_", " ") for name in headers], rows, named=True)
+    return f'<section class="records"><h2>{html.escape(title)}</h2>{table}</section>\n'
 
 
 def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{html.escape(one)}</th>' for one in headers)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows
-    )
+def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, named: bool = False) -> str:
+    """Return a table; the cells of a *named* one say what they are, where a page is narrow."""
+    names = [html.escape(one) for one in headers]
+    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    marks = [f' data-name="{name}"' if named else "" for name in names]
+    body = "".join(f"<tr>{_cells(marks, row)}</tr>" for row in rows)
     return (
         f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def _cells(marks: Sequence[str], row: Sequence[str]) -> str:
+    cells = zip(marks, row, strict=True)
+    return "".join(f"<td{mark}>{html.escape(cell)}</td>" for mark, cell in cells)
 
 
 def _figure(name: str, title: str, says: str, table: str) -> str:

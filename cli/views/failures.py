@@ -28,13 +28,13 @@ def write_csv(job: Job) -> None:
 def causes_table(causes: Sequence[FailureGroup]) -> Table:
     """Return a line for each cause of failures."""
     return table(
-        ("rows", "status", "why they failed", "for example"),
+        ("rows", "status", "for example", "why they failed"),
         (
             (
                 counted(one.rows),
                 str(one.status_code),
+                inert(shortened(one.custom_id, 24)),
                 inert(shortened(one.message, 200)),
-                inert(shortened(one.custom_id, 40)),
             )
             for one in causes
         ),

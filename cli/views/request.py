@@ -150,14 +150,21 @@ def draw(job: Job, custom_id: str) -> None:
         if not earlier:
             return
         result = earlier[-1]
-    out.print(
+    out.print(_ending(result))
+    out.print("")
+    for paragraph in answer_text(result).splitlines():
+        out.print(inert(shortened(paragraph, TEXT_WIDTH)))
+
+
+def _ending(result: Completion) -> str:
+    """Say how a request ended, and the tokens of its answer where there is one."""
+    if result.failed:
+        return f"status {result.status_code}: failed"
+    return (
         f"status {result.status_code}, {result.finish_reason or 'not finished'}: "
         f"{counted(result.completion_tokens)} output tokens, "
         f"{counted(result.cached_tokens)} prompt tokens from the cache"
     )
-    out.print("")
-    for paragraph in answer_text(result).splitlines():
-        out.print(inert(shortened(paragraph, TEXT_WIDTH)))
 
 
 def _draw_place(job: Job, row: int, place: Place, prompt_tokens: int, sequences: int) -> None:
