@@ -69,6 +69,7 @@ class Display:
     console: Console = field(default_factory=lambda: err)
     _live: Live | None = None
     _next_s: float = 0.0
+    _told: tuple[int, str] | None = None
 
     def __enter__(self) -> Self:
         self.style = settled(self.style, self.console)
@@ -105,7 +106,11 @@ class Display:
             return
         later = (moment for moment in PLAIN_LINES_S if moment > now_s)
         self._next_s = next(later, now_s + PLAIN_LINE_EVERY_S)
-        self.console.print(f"{self.progress.label}: {inert(self.progress.line())}")
+        # Why most have failed is said once, and again when it is something else.
+        cause, before = self.progress.worst_cause, self._told
+        self._told = cause
+        line = self.progress.line(causes=cause != before)
+        self.console.print(f"{self.progress.label}: {inert(line)}")
 
     def drawn(self, width: int) -> RenderableType:
         """Return the run as a few lines that are no wider than *width*."""

@@ -27,8 +27,10 @@ RUNNING_SHARE = 0.95
 """Of the work of rows without a result, what counts as done at most: they may run for longer."""
 MOST_SHOWN_SHARE = 0.999
 """Of the work, what is said to be done at most while anything runs."""
-STEP_WEIGHT = 0.1
-"""What the last step says of how long steps take, against those before it."""
+KEPT_OF_STEPS = 0.9
+"""What a report counts when the next has come, of how long steps take."""
+LEAST_REPORTS = 5
+"""Without a prompt in them, before they tell that: one alone may have begun at any moment."""
 LEAST_ENGINE_S = 0.01
 """What an engine has to have run before its speed is told."""
 
@@ -107,7 +109,9 @@ class RunProgress:
     replicas: dict[int, ReplicaProgress] = field(default_factory=dict)
     work: float = field(init=False)
     started: float = field(init=False)
-    decode_step_s: float | None = None
+    decode_reports: int = 0
+    decode_steps: float = 0.0
+    decode_s: float = 0.0
     least_step_s: float = field(init=False)
     _open: npt.NDArray[np.bool_] = field(init=False)
     _snapshots: deque[Moved] = field(default_factory=lambda: deque([Moved()]))
@@ -172,10 +176,11 @@ class RunProgress:
         """Take in how long a step is that computes no prompt, by the engine's clock."""
         if not report.steps or report.prefill_tokens:
             return
-        step_s = report.seconds * self.replica_count / report.steps
-        before_s = step_s if self.decode_step_s is None else self.decode_step_s
-        self.decode_step_s = before_s + STEP_WEIGHT * (step_s - before_s)
-        self.least_step_s = min(self.least_step_s, self.decode_step_s)
+        self.decode_reports += 1
+        self.decode_steps = KEPT_OF_STEPS * self.decode_steps + report.steps
+        self.decode_s = KEPT_OF_STEPS * self.decode_s + report.seconds * self.replica_count
+        if self.decode_reports >= LEAST_REPORTS:
+            self.least_step_s = min(self.least_step_s, self.decode_s / self.decode_steps)
 
     def _remember(self) -> None:
         if self.moved.at_s - self._snapshots[-1].at_s >= SNAPSHOT_EVERY_S:
@@ -237,15 +242,16 @@ class RunProgress:
         """How long the last answers take when all that is left runs; None before that."""
         expected, limit, rows = self.workload.expected, self.workload.limit, int(self._open.sum())
         made = self.moved.output_tokens - self.finished_output
-        if expected is None or limit is None or self.decode_step_s is None:
+        if expected is None or limit is None or self.decode_reports < LEAST_REPORTS:
             return None
         # Not every server tells of tokens before their answer is there.
         if self.waiting or made <= 0 or not 0 < rows <= self.running:
             return None
         steps = steps_until_last(expected[self._open], limit[self._open], age=made / self.running)
         # Steps become shorter as answers end, down to the shortest there are.
-        saved_s = (1.0 - steps.running) * (self.decode_step_s - self.least_step_s)
-        step_s = (self.decode_step_s - saved_s) * self.elapsed_s / self.engine_s
+        now_s, least_s = self.decode_s / self.decode_steps, self.least_step_s
+        step_s = least_s + steps.running * (now_s - least_s)
+        step_s *= self.elapsed_s / self.engine_s
         return Left(step_s * steps.median, step_s * steps.low, step_s * steps.high)
 
     @property
@@ -308,6 +314,11 @@ class RunProgress:
             for number, one in self._numbered()
         ]
 
+    @property
+    def worst_cause(self) -> tuple[int, str] | None:
+        """Status and kind of message of most failures; None where there is none."""
+        return self.causes.most_common(1)[0][0] if self.causes else None
+
     def worst(self, width: int = 200) -> str | None:
         """Say why most of the failed rows failed; None where none did."""
         if not self.causes:
@@ -321,8 +332,11 @@ class RunProgress:
         several = range(self.replica_count if self.replica_count > 1 else 0)
         return [(number, self.replicas.get(number, ReplicaProgress())) for number in several]
 
-    def line(self, *, running: bool = True) -> str:
-        """Return the state in one line; without what is of this moment when not *running*."""
+    def line(self, *, running: bool = True, causes: bool = True) -> str:
+        """Return the state in one line; without what is of this moment when not *running*.
+
+        With the most frequent of the *causes* of failures, where there are any.
+        """
         if not running:
             return ", ".join([self.done(), *self.speed(self.moved)])
         parts = [f"{self.done()} ({percent(self.shown_share)} of the work)", self.time_left()]
@@ -331,7 +345,7 @@ class RunProgress:
             parts.append("replicas " + " + ".join(counted(one.rows) for _, one in self._numbered()))
         line = ", ".join(part for part in parts if part)
         worst = self.worst()
-        return f"{line}; {worst}" if worst else line
+        return f"{line}; {worst}" if worst and causes else line
 
 
 Seen = Callable[[StepReport], None]

@@ -124,7 +124,7 @@ def copied_line(counts: Counts) -> str:
     """Return how many rows got the answers of identical requests."""
     return (
         f"{counted(counts.copied, 'rows')} answered from "
-        f"{counted(counts.copied_from)} identical ones"
+        f"{counted(counts.copied_from, 'identical requests')}"
     )
 
 

@@ -322,7 +322,7 @@ def test_what_was_shared_is_said(
     assert main(["execute", str(job), *SIM]) == 0
     said = capsys.readouterr().err
     assert "6/6 done" in said
-    assert "4 rows answered from 2 identical ones" in said
+    assert "4 rows answered from 2 identical requests" in said
     assert main(["status", str(job), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
 

@@ -332,6 +332,20 @@ def test_elsewhere_a_plain_line_comes_often_at_first_and_then_every_half_minute(
     assert "\x1b" not in pipe.file.getvalue()
 
 
+def test_a_plain_line_says_once_why_rows_fail() -> None:
+    clock, pipe = Clock(), Console(file=io.StringIO(), width=400)
+    progress = run_of(8, clock)
+    with Display(progress, "plain", console=pipe) as display:
+        for row, why in enumerate(("no room", "no room", "no model", "no model", "no model")):
+            clock.now = PLAIN_LINES_S[row]
+            progress.update(report(row, failed=why))
+            display.show()
+    said = [line.partition("; ")[2] for line in pipe.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+    assert said[:4] == ["1 failed with 400: no room", "", "", ""]
+    assert said[4] == "3 of 5 failed with 400: no model"
+
+
 def test_how_a_run_is_shown_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = Console(file=io.StringIO(), force_terminal=True)  # as by FORCE_COLOR
 

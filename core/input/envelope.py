@@ -86,7 +86,7 @@ def _short_form(outer: dict[str, Any]) -> Envelope | Problem:
     stray = next((name for name in ("url", "method") if name in outer), None)
     asked = [name for name in ("messages", "prompt") if name in outer]
     if stray or not asked:
-        words = "`body` is missing"
+        words = "`body` is missing" if stray else "none of `body`, `messages` and `prompt` is there"
         if asked:
             words += f"; {named((asked[0],))} belongs inside it, or remove {named((stray or '',))}"
         return Problem(("body",), "missing body", words)
