@@ -12,7 +12,7 @@ from blend.cli.engine_options import EngineOptions, devices_in
 from blend.cli.job_model import shape_of
 from blend.cli.machine import device_name, this_hardware
 from blend.cli.profile_store import Section, keep_entry, read_section
-from blend.cli.wording import counted
+from blend.cli.wording import counted, significant
 from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
 from blend.core.planning.hardware import ModelShape
 from blend.core.planning.profile import Measured, Profile, fit, measured_of
@@ -149,7 +149,7 @@ def costs_in_words(costs: StepCosts) -> str:
     free = costs.weights_s / costs.token_s if costs.token_s else 0.0
     riding = f", the first {free:,.0f} tokens free" if free >= 1.0 else ""
     fixed = 1000 * (costs.overhead_s + costs.weights_s)
-    return f"{fixed:.3g} ms a step, {1000 * costs.token_s:.3g} ms a token{riding}"
+    return f"{significant(fixed)} ms a step, {significant(1000 * costs.token_s)} ms a token{riding}"
 
 
 def fitted(job: Job, run: int, engine: EngineModel) -> Profile | None:

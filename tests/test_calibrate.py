@@ -211,7 +211,7 @@ def test_a_job_that_ran_here_teaches_what_its_steps_cost(
 
     assert main(["calibrate", str(path), "-o", str(written)]) == 0
     shown = capsys.readouterr()
-    assert "2 ms a token" in shown.out
+    assert "2.00 ms a token" in shown.out
     (entry,) = read_section("profiles").values()
     assert entry["source"] == "runs"
     assert entry["costs"]["token_s"] == pytest.approx(COSTS.token_s, rel=0.05)

@@ -9,7 +9,7 @@ from blend.cli.advice import plan_advice
 from blend.cli.job_run import foreseen, judgement, measured
 from blend.cli.judged_run import judgement_lines
 from blend.cli.status import rows_line, state, tokens_line
-from blend.cli.wording import percent, plain
+from blend.cli.wording import percent, plain, significant
 from blend.core.planning.bins import LENGTH_STARTS, length_counts, schedule_bins
 from blend.core.planning.judgement import Judgement
 from blend.core.planning.outline import top_subtrees
@@ -96,7 +96,7 @@ def _facts(job: Job, plan: PlanRecord | None) -> list[tuple[str, str]]:
         facts += [
             ("policy", plan.policy),
             ("device planned for", plain(plan.settings["hardware"]["name"])),
-            ("density", f"{expected['density']:.3g}"),
+            ("density", significant(expected["density"])),
             (
                 "sharing",
                 f"{percent(expected['sharing'])}, {percent(expected['best_sharing'])} possible",

@@ -10,7 +10,7 @@ from blend.cli.calibrating import LayersMeasured
 from blend.cli.console import inert, out, table
 from blend.cli.profile_store import Entries, Section, profiles_path
 from blend.cli.profiles import costs_in_words
-from blend.cli.wording import counted, duration, percent
+from blend.cli.wording import counted, duration, percent, significant
 from blend.core.planning.hardware import Hardware
 from blend.core.planning.profile import Validated
 
@@ -91,8 +91,8 @@ def _points_table(layers: LayersMeasured) -> Any:
             counted(point.prefill),
             counted(point.decodes),
             counted(point.read_tokens),
-            f"{1000 * seconds:,.3g}",
-            f"{1000 * predicted:,.3g}",
+            significant(1000 * seconds),
+            significant(1000 * predicted),
             f"{100 * off:+.1f} %",
             "held out" if held_out else "",
         )
