@@ -8,13 +8,19 @@ Memory side: a row enters when the forecast of what the memory side will hold, E
 every horizon, stays beside a reserve for the compute side. Compute side: rows enter as far as the
 pace of prefill and the reserve allow. No side waits for the other.
 
-    overlapped engine    pace X = max(lambda·t_m, W)·C/F tokens a step, lambda = remaining compute
-                         seconds / remaining memory seconds
+    overlapped engine    pace X = max(g·t_m, W)·C/F tokens a step while the memory side lives, g =
+                         remaining compute seconds / remaining memory seconds, within .9 and 1.05
     sequential engine    X = W·C/F while the memory side lives: what goes beyond rides free no more
                          than later, when it is done and all of the budget is used.
                          W not measured: X = max(R/1.5S, min(W·C/F, R/0.8S)), good for any W; R
                          tokens left to compute, S steps that the memory side still needs
-    reserve              1.3·X/(u + d)·(d·u + d²/2) + 2X of the class at the left pointer
+    reserve              1.3·X/(u + d)·(d·u + d²/2) + 2X of the class at the left pointer; where
+                         operators overlap a quarter of the cache at least
+
+Where operators overlap a step takes the longer of compute and reads, and a part of the shorter. So
+nothing is lost while compute keeps up with the reads, whatever is left of either: a ratio that a
+sample tells badly need not be followed. And reads take their time however many rows share the
+cache, so one that is fuller gains nothing, and starves the compute side when answers run long.
 
 An engine that keeps a step budget is told X; any other is paced by what enters (`kernels.gate`),
 where the memory side never waits for the pace.
