@@ -38,6 +38,7 @@ Source = Literal["runs", "engine", "torch"]
 
 _PASSES = 8
 _OUTLIER = 2.5  # deviations
+_ALIKE_SHARE = 1e-10
 _ALIKE = 0.05  # how much a decode token is taken to cost what a prefill token does
 
 
@@ -247,14 +248,19 @@ def _least_squares(columns: Floats, values: Floats) -> Floats:
     """Return the coefficients, none negative, of the least squares: the best over all supports."""
     size = np.linalg.norm(columns, axis=0)
     scaled = columns / np.where(size > 0, size, 1.0)
-    best, least = np.zeros(columns.shape[1]), float(values @ values)
+    # Columns that say the same leave open how they share: alike.
+    gram, sides = scaled.T @ scaled + _ALIKE_SHARE * np.eye(len(size)), scaled.T @ values
+    best, least = np.zeros(len(size)), 0.0
     present = np.flatnonzero(size > 0).tolist()
-    for count in range(1, len(present) + 1):
+    for count in range(len(present), 0, -1):
         for some in map(list, combinations(present, count)):
-            found = np.linalg.lstsq(scaled[:, some], values, rcond=None)[0]
-            off = scaled[:, some] @ found - values
-            if (found >= 0).all() and float(off @ off) < least:
-                best = np.zeros(columns.shape[1])
+            found = np.linalg.solve(gram[np.ix_(some, some)], sides[some])
+            # By so much the squares that are left are less than those of the values.
+            gain = float(found @ sides[some])
+            if (found >= 0).all() and gain > least:
+                best = np.zeros(len(size))
                 best[some] = found / size[some]
-                least = float(off @ off)
+                least = gain
+        if count == len(present) and least > 0.0:
+            break  # without any bound there is nothing better
     return best
