@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,8 @@ Ask = Callable[[str, str], Any]
 Open = Callable[..., Ask]
 
 LEAVE_S = 10.0
+SETTLE_S = 1.5
+"""An engine that has just run goes on looking for work for a second, at the cost of the next."""
 
 
 class Worker:
@@ -48,10 +51,11 @@ class Worker:
     def measure(self, what: str, which: str) -> Measured:
         """Return what one run came to, with the CPU time of all processes of the worker.
 
-        The engine forgets its prefixes before, which is not counted.
+        The engine forgets its prefixes before, and any other comes to rest, which is not counted.
         """
         assert self._process.pid is not None
         self.ask("forget", "")
+        time.sleep(SETTLE_S)
         before_s = cpu_seconds(self._process.pid)
         measured: Measured = self.ask(what, which)
         return replace(measured, cpu_s=cpu_seconds(self._process.pid) - before_s)
