@@ -252,15 +252,15 @@ def _least_squares(columns: Floats, values: Floats) -> Floats:
     gram, sides = scaled.T @ scaled + _ALIKE_SHARE * np.eye(len(size)), scaled.T @ values
     best, least = np.zeros(len(size)), 0.0
     present = np.flatnonzero(size > 0).tolist()
-    for count in range(len(present), 0, -1):
-        for some in map(list, combinations(present, count)):
-            found = np.linalg.solve(gram[np.ix_(some, some)], sides[some])
-            # By so much the squares that are left are less than those of the values.
-            gain = float(found @ sides[some])
-            if (found >= 0).all() and gain > least:
-                best = np.zeros(len(size))
-                best[some] = found / size[some]
-                least = gain
-        if count == len(present) and least > 0.0:
-            break  # without any bound there is nothing better
+    for count in range(1, len(present) + 1):
+        some = np.array(list(combinations(present, count)))
+        among = gram[some[:, :, None], some[:, None, :]]
+        found = np.linalg.solve(among, sides[some][:, :, None])[:, :, 0]
+        # By so much the squares that are left are less than those of the values.
+        gain = np.where((found >= 0).all(axis=1), (found * sides[some]).sum(axis=1), 0.0)
+        if gain.max() > least:
+            one = int(gain.argmax())
+            best = np.zeros(len(size))
+            best[some[one]] = found[one] / size[some[one]]
+            least = float(gain[one])
     return best
