@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.measured import Measured
-from benchmarks.engine.processes import cpu_seconds, tree
+from benchmarks.engine.processes import cpu_seconds, cpu_seconds_around, tree
 
 Ask = Callable[[str, str], Any]
 Open = Callable[..., Ask]
@@ -56,9 +56,14 @@ class Worker:
         assert self._process.pid is not None
         self.ask("forget", "")
         time.sleep(SETTLE_S)
-        before_s = cpu_seconds(self._process.pid)
+        pid = self._process.pid
+        before_s, around_s = cpu_seconds(pid), cpu_seconds_around(pid)
         measured: Measured = self.ask(what, which)
-        return replace(measured, cpu_s=cpu_seconds(self._process.pid) - before_s)
+        return replace(
+            measured,
+            cpu_s=cpu_seconds(pid) - before_s,
+            around_s=cpu_seconds_around(pid) - around_s,
+        )
 
     def close(self) -> None:
         """End the process and its engine."""
