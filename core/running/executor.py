@@ -42,9 +42,10 @@ def run(
     """
     inside = set() if inside is None else inside
     admit = partial(_admit, scanner, request_of, engine, on_admit, inside)
+    admitted = False
     while True:
         stopped = stopping()
-        if not stopped:
+        if not (stopped or admitted):
             admit()
         if not inside:
             if not stopped and not scanner.done:
@@ -57,8 +58,10 @@ def run(
             inside.difference_update(row for lost in report.lost for row in lost.rows)
             if not report.silent:
                 scanner.observe(report)
-            if report.completions and not stopping():
-                # Before the report is taken: to save its results can take a while.
+            # A scanner is asked once a report. Where there are results, before these are taken:
+            # to save them can take a while.
+            admitted = bool(report.completions) and not stopping()
+            if admitted:
                 admit()
         finally:
             # An interrupt must not cost what has already arrived.
