@@ -1,6 +1,7 @@
 """`blend calibrate`: measure this machine for the plans to come, or learn it from a job's runs."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,7 +24,6 @@ from blend.cli.profiles import load_profile, profile_key, save_calibrated, save_
 from blend.cli.views.calibration import Learnt, document, draw
 from blend.cli.wording import counted, percent
 from blend.core.errors import RESUMABLE, BlendError
-from blend.core.planning.hardware import Hardware
 from blend.core.planning.profile import TOLERATED, Validated
 from blend.store.job import Job
 
@@ -119,11 +119,11 @@ def _measured(
         tell=err.print,
     )
     figures = layers.figures
-    machine = Hardware(
-        sheet.name,
-        figures.flops,
-        figures.bandwidth_bytes_s,
-        sheet.memory_bytes,
+    # What it says to others of its kind no machine measures alone.
+    machine = replace(
+        sheet,
+        flops=figures.flops,
+        bandwidth_bytes_s=figures.bandwidth_bytes_s,
         source=CALIBRATED,
         step_overhead_s=figures.overhead_s,
         interference=figures.together,

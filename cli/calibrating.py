@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from blend.cli.engine_options import devices_in
+from blend.cli.engine_options import parallel_in
 from blend.cli.job_model import shape_of
 from blend.cli.machine import datasheet, gpu_name
 from blend.cli.profiles import measured_in, profile_key
@@ -271,7 +271,7 @@ def learn_from(job: Job, *, hardware: Hardware) -> tuple[str, Validated]:
     shape = shape_of(job, settings, on_cpu=hardware.name == "cpu")
     lines = _joined([measured_in(job, run.id) for run in ran])
     knee = free_tokens(engine_model(hardware, shape))
-    key = profile_key(shape, devices=devices_in(settings))
+    key = profile_key(shape, parallel_in(settings))
     return key, _fit(lines, knee_tokens=knee, source="runs")
 
 

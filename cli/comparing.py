@@ -14,7 +14,7 @@ from blend.cli.profiles import known_profile, load_profile, measured_line, profi
 from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, engine_model
-from blend.core.planning.hardware import ModelShape, tensor_parallel
+from blend.core.planning.hardware import ModelShape, Parallel, several
 from blend.core.planning.lengths import Observations
 from blend.core.planning.profile import Profile, with_costs
 from blend.core.planning.tree import build_tree
@@ -38,13 +38,15 @@ class SimulatedDevice:
     """The device that a job is simulated on, and how an engine would use it.
 
     ``hardware``: the name of a preset, ``measured``, ``calibrated`` or a file of profiles; the best
-    that is known of this machine where it is None. ``devices`` share one model;
-    ``step_overhead_s`` is what a step takes beside compute and memory, as calibrated where None.
+    that is known of this machine where it is None. ``devices`` share each layer of the model, and
+    in each of ``stages`` there are so many; ``step_overhead_s`` is what a step takes beside compute
+    and memory, as calibrated where None.
     ``replicas``: so many engines, each with its part of the job.
     """
 
     hardware: str | None = None
     devices: int = 1
+    stages: int = 1
     mode: Mode = "sequential"
     step_overhead_s: float | None = None
     memory_fraction: float = 0.9
@@ -54,6 +56,11 @@ class SimulatedDevice:
     kv_cache_dtype: str | None = None
     replicas: int = 1
 
+    @property
+    def parallel(self) -> Parallel:
+        """How the devices of one engine share the model."""
+        return Parallel(self.devices, self.stages)
+
 
 def engine_on(device: SimulatedDevice, job: Job) -> EngineModel:
     """Return an engine of the job's model on *device*, its steps as measured where they were."""
@@ -61,7 +68,7 @@ def engine_on(device: SimulatedDevice, job: Job) -> EngineModel:
     types = {"dtype": device.dtype, "kv-cache-dtype": device.kv_cache_dtype}
     shape = shape_of(job, types, on_cpu=hardware.name == "cpu")
     engine = engine_model(
-        tensor_parallel(hardware, device.devices),
+        several(hardware, device.parallel),
         shape,
         mode=device.mode,
         max_sequences=device.max_sequences,
@@ -70,16 +77,16 @@ def engine_on(device: SimulatedDevice, job: Job) -> EngineModel:
         overhead_s=device.step_overhead_s,
         memory_fraction=device.memory_fraction,
     )
-    profile = _profile(device.hardware, shape, device.devices)
+    profile = _profile(device.hardware, shape, device.parallel)
     if profile is None:
         return engine
     logger.info(measured_line(profile))
     return with_costs(engine, profile.costs)
 
 
-def _profile(hardware: str | None, shape: ModelShape, devices: int) -> Profile | None:
+def _profile(hardware: str | None, shape: ModelShape, parallel: Parallel) -> Profile | None:
     """Return what the steps of a model cost where it was measured on the device that is meant."""
-    key = profile_key(shape, devices=devices)
+    key = profile_key(shape, parallel)
     if hardware is None:
         return known_profile(key)
     if hardware == CALIBRATED:
@@ -88,7 +95,7 @@ def _profile(hardware: str | None, shape: ModelShape, devices: int) -> Profile |
         if not is_file_of_profiles(hardware):
             return None
         path = Path(hardware)
-        key = profile_key(shape, devices=devices, device=device_in(path))
+        key = profile_key(shape, parallel, device=device_in(path))
         return load_profile(key, "calibrated", path=path)
     found = load_profile(key)
     if found is None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from blend.cli.engine_options import EngineOptions, PacingName, devices_in, whole_number
+from blend.cli.engine_options import EngineOptions, PacingName, parallel_in, whole_number
 from blend.cli.job_model import (
     ModelOptions,
     loaded_tokenizer,
@@ -28,7 +28,7 @@ from blend.core.planning.hardware import (
     ModelShape,
     hardware_preset,
     kv_capacity_tokens,
-    tensor_parallel,
+    several,
 )
 from blend.core.planning.ways import PREFILL_THRESHOLD, STEP_TOKENS
 from blend.core.running.seat import Seat
@@ -174,7 +174,7 @@ def _sim(
 ) -> Engine:
     from blend.core.engines.sim import SimEngine
 
-    hardware = tensor_parallel(hardware_preset(SIM_HARDWARE), devices_in(arguments))
+    hardware = several(hardware_preset(SIM_HARDWARE), parallel_in(arguments))
     kv_bytes = whole_number(arguments, "kv-cache-memory-bytes", 0)
     batched = whole_number(arguments, "max-num-batched-tokens", 8192)
     capacity = Capacity(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from blend.core.errors import BlendError
+from blend.core.planning.hardware import Parallel
 
 EngineName = Literal["vllm", "openai", "sim"]
 PacingName = Literal["step-budget", "gate", "none"]
@@ -110,7 +111,9 @@ def whole_number(arguments: Mapping[str, str | None], name: str, default: int) -
     return int(value)
 
 
-def devices_in(arguments: Mapping[str, str | None]) -> int:
-    """Return how many devices an engine of these arguments takes."""
-    tensor = whole_number(arguments, "tensor-parallel-size", 1)
-    return tensor * whole_number(arguments, "pipeline-parallel-size", 1)
+def parallel_in(arguments: Mapping[str, str | None]) -> Parallel:
+    """Return how the devices of an engine of these arguments share its model."""
+    return Parallel(
+        whole_number(arguments, "tensor-parallel-size", 1),
+        whole_number(arguments, "pipeline-parallel-size", 1),
+    )

@@ -8,13 +8,13 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from blend.cli.engine_options import EngineOptions, devices_in
+from blend.cli.engine_options import EngineOptions, parallel_in
 from blend.cli.job_model import shape_of
 from blend.cli.machine import device_name, this_hardware
 from blend.cli.profile_store import Section, keep_entry, read_section
 from blend.cli.wording import counted
 from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
-from blend.core.planning.hardware import ModelShape
+from blend.core.planning.hardware import ALONE, ModelShape, Parallel
 from blend.core.planning.profile import Measured, Profile, fit, measured_of
 from blend.core.planning.ways import free_tokens
 from blend.store.job import Job
@@ -29,11 +29,12 @@ TRUSTED_LINES = 20
 """Of a run, before it goes before a calibration."""
 
 
-def profile_key(model: ModelShape, *, devices: int = 1, device: str | None = None) -> str:
+def profile_key(model: ModelShape, parallel: Parallel = ALONE, *, device: str | None = None) -> str:
     """Return what a profile is of: a model in its data types, on this machine's devices."""
     shape = f"{model.parameters:.0f} parameters, {model.weight_bytes:.0f} B"
-    where = device or device_name()
-    return f"{shape}, {model.kv_bytes_per_token:.0f} B/token on {devices} x {where}"
+    where = f"{parallel.tensor} x {device or device_name()}"
+    stages = f" in {parallel.stages} stages" if parallel.stages > 1 else ""
+    return f"{shape}, {model.kv_bytes_per_token:.0f} B/token on {where}{stages}"
 
 
 def load_profile(
@@ -110,7 +111,7 @@ def best_profile(job: Job, options: EngineOptions, engine: EngineModel) -> Profi
     found = fitted(job, ran[-1], engine) if ran else None
     if options.name != "vllm":
         return found
-    known = known_profile(profile_key(engine.model, devices=devices_of(options)))
+    known = known_profile(profile_key(engine.model, parallel_of(options)))
     if found is None or (known and _counts_more(known, found)):
         return known or found
     return found
@@ -126,12 +127,12 @@ def keep_profile(job: Job, options: EngineOptions) -> None:
     shape = shape_of(job, options.arguments, on_cpu=device.name == "cpu")
     engine = engine_model(device, shape)
     if (found := fitted(job, job.runs()[-1].id, engine)) is not None:
-        save_profile(profile_key(engine.model, devices=devices_of(options)), found)
+        save_profile(profile_key(engine.model, parallel_of(options)), found)
 
 
-def devices_of(options: EngineOptions) -> int:
-    """Return how many devices share the model."""
-    return devices_in(options.arguments)
+def parallel_of(options: EngineOptions) -> Parallel:
+    """Return how devices share the model."""
+    return parallel_in(options.arguments)
 
 
 def measured_line(profile: Profile) -> str:

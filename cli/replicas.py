@@ -9,7 +9,7 @@ from functools import partial
 from blend.cli.engine_options import EngineOptions
 from blend.cli.job_model import shape_of
 from blend.cli.machine import gpu_name
-from blend.cli.profiles import devices_of
+from blend.cli.profiles import parallel_of
 from blend.cli.wording import counted, plain
 from blend.core.engines import Engine
 from blend.core.engines.replicas import ReplicaSet
@@ -33,7 +33,7 @@ def seated_replicas(
     from blend.core.engines.ray_replicas import opened_cluster
 
     count, on_cpu = options.replicas, on.name == "cpu" or not gpu_name()
-    gpus = 0 if on_cpu or options.name == "sim" else devices_of(options)
+    gpus = 0 if on_cpu or options.name == "sim" else parallel_of(options).devices
     cores = _cores(count) if options.name == "vllm" and not gpus else [[]] * count
     where = f"the cluster at {options.ray_address}" if options.ray_address else "this machine"
     logger.info(f"starting {counted(count, 'replicas')} on Ray: {plain(where)}")

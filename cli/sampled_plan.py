@@ -17,14 +17,14 @@ from blend.cli.job_plan import plan_of
 from blend.cli.machine import CALIBRATED, this_hardware
 from blend.cli.observing import find_followers, observations_of
 from blend.cli.planning import MadePlan, Planned, PlanOptions, make_plan, sample_schedule
-from blend.cli.profiles import best_profile, devices_of, measured_line
+from blend.cli.profiles import best_profile, measured_line, parallel_of
 from blend.cli.progress import Watch, unwatched
 from blend.cli.session import Session, opened_session, run_watched
 from blend.cli.ways import assumed_capacity, reach_of, way_in_words
 from blend.cli.wording import counted, duration, percent, significant
 from blend.core.engines import Capacity
 from blend.core.planning.engine_model import StepCosts
-from blend.core.planning.hardware import tensor_parallel
+from blend.core.planning.hardware import ALONE, several
 from blend.core.planning.identical import Followers
 from blend.core.planning.lengths import KNOWN
 from blend.core.planning.plan import Plan
@@ -63,10 +63,11 @@ def plan_options(
     ``started``: the plan is for an engine that runs by then.
     """
     device = this_hardware(choices.hardware or (SIM_HARDWARE if options.name == "sim" else None))
-    several = device.name != "cpu" and devices_of(options)
+    # What is known of a CPU is of the whole machine, which its ranks share.
+    parallel = parallel_of(options) if device.name != "cpu" else ALONE
     return PlanOptions(
         choices.policy,
-        tensor_parallel(device, several) if several else device,
+        several(device, parallel),
         shape_of(job, options.arguments, on_cpu=device.name == "cpu"),
         seed=options.seed,
         sample_rate=choices.sample_rate,

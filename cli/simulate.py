@@ -134,7 +134,8 @@ def simulate_command(
     """Predict how long the job would take on a device under each policy; runs nothing."""
     device = SimulatedDevice(
         hardware,
-        devices=tensor_parallel_size * pipeline_parallel_size,
+        devices=tensor_parallel_size,
+        stages=pipeline_parallel_size,
         mode=mode,
         step_overhead_s=None if step_overhead_ms is None else step_overhead_ms / 1000.0,
         memory_fraction=gpu_memory_utilization,
@@ -155,7 +156,7 @@ def simulate_command(
         counts, planned = job.counts(), job.plan()
     several = _scaling(job_path, device, found, seed=seed) if data_parallel_size > 1 else None
     if as_json:
-        json = document(found, counts, devices=device.devices, seed=seed)
+        json = document(found, counts, devices=device.parallel.devices, seed=seed)
         print_json(json | {"replicas": several})
     else:
         draw(found, counts)
@@ -228,6 +229,8 @@ def document(found: "Outlook", counts: Counts, *, devices: int, seed: int) -> di
             "mode": engine.mode,
             "interference": engine.interference,
             "step_overhead_s": engine.overhead_s,
+            "network_token_s": engine.network_token_s,
+            "network_step_s": engine.network_step_s,
             "measured": asdict(engine.measured) if engine.measured else None,
         },
         "requests": counts.total,
@@ -276,6 +279,24 @@ def _device_assumption(engine: EngineModel) -> str:
     return "device: peaks of its datasheet, never reached: trust ratios more than times"
 
 
+def _devices_assumption(engine: EngineModel) -> list[str]:
+    """Return what several devices take for granted, nothing of one."""
+    hardware = engine.hardware
+    if hardware.tensor * hardware.stages == 1:
+        return []
+    talk = "what they say to each other is in the measured steps"
+    if not engine.measured:
+        us, ms = 1e6 * engine.network_token_s, 1000 * engine.network_step_s
+        talk = f"they talk for {ms:.2g} ms a step and {us:.2g} us a token"
+    lines = [f"several devices: as one larger one; {talk}"]
+    if hardware.stages > 1:
+        lines.append(
+            f"pipeline: a step is a round of {hardware.stages} batches, each with a part of the "
+            "sequences, its own reads of the weights and its own overhead"
+        )
+    return lines
+
+
 def assumptions(found: "Outlook", counts: Counts) -> list[str]:
     """Return what the figures take for granted, a line each."""
     engine = found.engine
@@ -292,11 +313,13 @@ def assumptions(found: "Outlook", counts: Counts) -> list[str]:
     ]
     if any(one.policy == "blend" for one in found.candidates):
         lines.append("blend: by the budget of each step unless said otherwise; see `--pacing`")
-    if " x " in engine.hardware.name:
-        lines.append("several devices: as one larger one; they talk to each other in no time")
+    lines += _devices_assumption(engine)
     if engine.mode == "overlapped":
         lines.append(
-            "overlap: a step takes the larger of compute and memory "
+            "overlap: a step takes the largest of compute, memory and communication "
+            f"and {engine.interference} of the others"
+            if engine.network_step_s
+            else "overlap: a step takes the larger of compute and memory "
             f"and {engine.interference} of the lesser"
         )
     if found.cut_answers:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from blend.core.engines import Capacity
 from blend.core.planning.engine_model import MODES, EngineModel, Mode
-from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.hardware import Hardware, ModelShape, Parallel, several
 from blend.core.planning.optimum import (
     Work,
     bound_s,
@@ -21,7 +21,14 @@ from blend.core.planning.optimum import (
 from blend.core.planning.tree import build_tree
 from tests.prompt_sets import Trie, prompts_of, token_lists
 
-HARDWARE = Hardware("card", flops=1e6, bandwidth_bytes_s=1e3, memory_bytes=1e6)
+HARDWARE = Hardware(
+    "card",
+    flops=1e6,
+    bandwidth_bytes_s=1e3,
+    memory_bytes=1e6,
+    link_bytes_s=1e2,
+    link_start_s=0.05,
+)
 MODEL = ModelShape(
     "model",
     parameters=1e3,
@@ -30,6 +37,7 @@ MODEL = ModelShape(
     hidden=10,
     kv_bytes_per_token=7.0,
     weight_bytes=2e3,
+    activation_bytes=10.0,
 )
 seconds = st.floats(0.0, 1e3)
 step_lists = st.lists(st.tuples(seconds, seconds), min_size=1, max_size=20)
@@ -53,8 +61,10 @@ def test_work_is_counted_as_steps_do_it(token_ids: list[list[int]], data: st.Dat
     sequences = data.draw(st.lists(st.integers(1, 3), min_size=n, max_size=n))
 
     tree = build_tree(prompts_of(token_ids))
-    found = work_of(
-        tree, np.array(answers), hardware=HARDWARE, model=MODEL, sequences=np.array(sequences)
+    two = several(HARDWARE, Parallel(2))
+    found, shared = (
+        work_of(tree, np.array(answers), hardware=one, model=MODEL, sequences=np.array(sequences))
+        for one in (HARDWARE, two)
     )
 
     reads, held, decoded = 0, 0, 0
@@ -68,6 +78,9 @@ def test_work_is_counted_as_steps_do_it(token_ids: list[list[int]], data: st.Dat
     assert found.held_token_steps == held
     assert found.mem_s == pytest.approx(reads * 7.0 / 1e3)
     assert found.longest_tokens == max(answers)
+    computed = Trie.of(token_ids).tokens() + decoded
+    assert found.network_s == 0.0
+    assert shared.network_s == pytest.approx(2 * 10.0 / 1e2 * computed)
     products = 2e3 * (Trie.of(token_ids).tokens() + decoded) / 1e6
     assert found.comp_s >= products * (1 - 1e-9)
     assert found.comp_s == pytest.approx(products, abs=1.01 * n * 4 * 10 * 6**2 / 1e6)
@@ -117,14 +130,19 @@ def test_a_perfect_run_meets_the_bounds() -> None:
     mode=st.sampled_from(MODES),
     shared_bandwidth=st.booleans(),
     overhead_s=st.floats(0.0, 1.0),
+    devices=st.integers(1, 3),
 )
 def test_no_run_of_an_engine_beats_its_bound(
-    steps: list[tuple[int, int, int, int]], mode: Mode, shared_bandwidth: bool, overhead_s: float
+    steps: list[tuple[int, int, int, int]],
+    mode: Mode,
+    shared_bandwidth: bool,
+    overhead_s: float,
+    devices: int,
 ) -> None:
     # The last of each: reads of prefixes that are held once and that several rows share.
     engine = EngineModel(
         Capacity(90, max_sequences=20, step_tokens=70, context_tokens=90, block_tokens=1),
-        HARDWARE,
+        several(HARDWARE, Parallel(devices)),
         MODEL,
         mode,
         overhead_s=overhead_s,
@@ -135,7 +153,11 @@ def test_no_run_of_an_engine_beats_its_bound(
     read = held + sum(again for *_, again in steps)
     computed = sum(prefill + decode for prefill, decode, _, _ in steps)
     work = Work(
-        engine.token_s * computed, engine.read_s * read, float(held), longest_tokens=len(steps)
+        engine.token_s * computed,
+        engine.read_s * read,
+        float(held),
+        longest_tokens=len(steps),
+        network_s=engine.network_token_s * computed,
     )
 
     taken = sum(engine.step_s(prefill, decode, sum(reads)) for prefill, decode, *reads in steps)

@@ -10,7 +10,7 @@ import pytest
 from blend.core.engines import StepReport
 from blend.core.engines.sim import SimEngine
 from blend.core.planning.engine_model import MODES, EngineModel
-from blend.core.planning.hardware import hardware_preset, model_preset
+from blend.core.planning.hardware import Parallel, hardware_preset, model_preset, several
 from blend.core.planning.simulate import Simulated, simulate
 from blend.core.planning.tree import build_tree
 from blend.core.request import Request
@@ -100,6 +100,20 @@ def test_the_compiled_loop_takes_the_steps_of_the_object_loop(seed: int, policy:
 
     assert_same_steps(found, reports)
     assert found.finished_s == pytest.approx(finished_s)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_both_loops_take_as_long_where_devices_talk_to_each_other(seed: int) -> None:
+    case = drawn_case(seed)
+    hardware = several(DEVICE, Parallel(4, 2))
+    together = replace(case, engine=replace(case.engine, hardware=hardware))
+    silent = replace(case.engine, hardware=replace(hardware, link_bytes_s=None))
+    reports, finished_s = run_objects(together)
+    found = run_compiled(together)
+
+    assert_same_steps(found, reports)
+    assert found.finished_s == pytest.approx(finished_s)
+    assert found.seconds > run_compiled(replace(case, engine=silent)).seconds
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "paper", "blend"])

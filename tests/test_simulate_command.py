@@ -13,7 +13,7 @@ from blend.core.errors import USAGE
 from blend.core.planning.classes import find_classes
 from blend.core.planning.compare import redrawn
 from blend.core.planning.engine_model import engine_model
-from blend.core.planning.hardware import hardware_preset, model_preset, tensor_parallel
+from blend.core.planning.hardware import Parallel, hardware_preset, model_preset, several
 from blend.core.planning.lengths import Observations
 from blend.core.planning.tree import build_tree
 from blend.core.schedule import POLICIES
@@ -84,7 +84,35 @@ def test_more_devices_hold_more_and_take_less_time(job, capsys) -> None:
     two = simulated(capsys, job, "--policy", "dfs", "-tp", "2")
 
     assert two["engine"]["kv_tokens"] > 2 * one["engine"]["kv_tokens"]
+    assert one["policies"][0]["seconds"] / 2 < two["policies"][0]["seconds"]
     assert two["policies"][0]["seconds"] < one["policies"][0]["seconds"]
+    assert one["engine"]["network_token_s"] == 0 < two["engine"]["network_token_s"]
+    assert any("they talk for" in line for line in two["assumes"])
+
+
+@compiles
+def test_stages_hold_as_much_and_read_their_weights_for_each_batch(job, capsys) -> None:
+    two = simulated(capsys, job, "--policy", "dfs", "-tp", "2")
+    stages = simulated(capsys, job, "--policy", "dfs", "-pp", "2")
+
+    assert stages["hardware"]["devices"] == 2
+    assert stages["engine"]["kv_tokens"] == two["engine"]["kv_tokens"]
+    assert stages["engine"]["network_token_s"] < two["engine"]["network_token_s"]
+    assert any("a round of 2 batches" in line for line in stages["assumes"])
+
+
+def test_a_plan_counts_what_its_devices_say(tmp_path, tiny_tokenizer_dir) -> None:
+    path = ingested(tmp_path / "batch.blend", mixed(20), model=tiny_tokenizer_dir)
+    found = {}
+    for devices in ("1", "2"):
+        options = ["--no-sample", "--hardware", "h200", "-tp", devices]
+        assert main(["plan", str(path), "--policy", "dfs", *options]) == 0
+        with Job.open(path) as job:
+            found[devices] = job.plan().predictions
+
+    assert found["1"]["network_s"] == 0 < found["2"]["network_s"]
+    parts = ("comp_s", "mem_s", "network_s")
+    assert found["2"]["sequential_s"] >= sum(found["2"][part] for part in parts)
 
 
 @compiles
@@ -186,11 +214,11 @@ def test_prompts_by_sequence_repeat_each_prompt_in_place() -> None:
 
 def test_tensor_parallel_devices_are_one_larger_device() -> None:
     one, model = hardware_preset("a100-80g"), model_preset("llama-3-70b")
-    eight = tensor_parallel(one, 8)
+    eight = several(one, Parallel(8))
 
     assert engine_model(one, model).capacity.kv_tokens == 0
     assert engine_model(eight, model).weights_s == pytest.approx(
         engine_model(one, model).weights_s / 8
     )
     assert engine_model(eight, model).capacity.kv_tokens > 1_000_000
-    assert tensor_parallel(one, 1) == one
+    assert several(one, Parallel()) == one

@@ -19,7 +19,7 @@ from benchmarks.traces import PAPER_HARDWARE, TraceName
 from benchmarks.workloads import Workload, mixture
 from blend.core.planning.engine_model import EngineModel, Mode, StepCosts, engine_model
 from blend.core.planning.guard import guarded_plan, plain_schedule
-from blend.core.planning.hardware import hardware_preset, model_preset, tensor_parallel
+from blend.core.planning.hardware import Parallel, hardware_preset, model_preset, several
 from blend.core.planning.lengths import Observations, choose_sample
 from blend.core.planning.optimum import bound_s, practical_optimum_s, work_of
 from blend.core.planning.parts import walk_of
@@ -271,7 +271,7 @@ def engine_of(cell: Cell) -> EngineModel:
     if cell.paced_by:
         return paced_engine(cell)
     engine = engine_model(
-        tensor_parallel(PAPER_HARDWARE, cell.devices),
+        several(PAPER_HARDWARE, Parallel(cell.devices)),
         model_preset(cell.model),
         mode=ENGINES[cell.system][0],
         max_sequences=MAX_SEQUENCES,

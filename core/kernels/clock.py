@@ -6,7 +6,10 @@ from blend.core.kernels.compiled import compiled
 
 
 class Clock(NamedTuple):
-    """Seconds of a prompt token, a decode, an attended pair, a read token, weights, a step."""
+    """Seconds of a prompt token, a decode, an attended pair, a read token, weights, a step.
+
+    ``network_token_s``, ``network_step_s``: that devices talk for each token, and in each step.
+    """
 
     token_s: float
     decode_s: float
@@ -14,6 +17,8 @@ class Clock(NamedTuple):
     read_s: float
     weights_s: float
     overhead_s: float
+    network_token_s: float
+    network_step_s: float
     interference: float
     overlapped: bool
     shared_bandwidth: bool
@@ -26,14 +31,16 @@ def compute_seconds(clock: Clock, prefill: int, decode: int, squares: float) -> 
 
 
 @compiled
-def step_seconds(clock: Clock, compute: float, read: int) -> float:
-    """Return the seconds of a step that computes so long and reads so many cached tokens."""
+def step_seconds(clock: Clock, compute: float, tokens: int, read: int) -> float:
+    """Return the seconds of a step that computes so long, *tokens*, and reads so many of them."""
     memory = clock.read_s * read
+    network = clock.network_token_s * tokens + clock.network_step_s
     if clock.overlapped and clock.shared_bandwidth:
         memory += clock.weights_s
     else:
         compute = max(compute, clock.weights_s)
     if not clock.overlapped:
-        return compute + memory + clock.overhead_s
-    longer, shorter = max(compute, memory), min(compute, memory)
-    return longer + clock.interference * shorter + clock.overhead_s
+        return compute + memory + network + clock.overhead_s
+    longest = max(compute, memory, network)
+    others = compute + memory + network - longest
+    return longest + clock.interference * others + clock.overhead_s

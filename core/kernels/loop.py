@@ -222,7 +222,7 @@ def take_step(
     now, sums = engine.now[0], total[0]
     step(engine, pace)
     compute_s = compute_seconds(clock, now.prefill, now.decode, now.squares)
-    seconds = step_seconds(clock, compute_s, now.reading)
+    seconds = step_seconds(clock, compute_s, now.prefill + now.decode, now.reading)
     memory_s = clock.read_s * now.reading
     held = (engine.limits.blocks - now.free) * engine.limits.block_tokens
     sums.seconds += seconds

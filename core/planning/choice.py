@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blend.core.engines import Capacity
+from blend.core.planning.communication import network_step_s, network_token_s
 from blend.core.planning.cost import (
     decode_comp_s,
     mem_s,
@@ -85,12 +86,17 @@ def costs_of(
     expected = schedule.expected_tokens
     held = read_token_steps(lengths, expected) / max(capacity.kv_tokens, 1)
     part = np.maximum(held, expected / max(capacity.max_sequences, 1))
-    prefill = segment_comp_s(tree.depth[tree.leaf_parent], lengths, hardware=hardware, model=model)
+    depth, talk_s = tree.depth, network_token_s(hardware, model)
+    prefill = segment_comp_s(depth[tree.leaf_parent], lengths, hardware=hardware, model=model)
+    prefill += talk_s * (lengths - depth[tree.leaf_parent])
     decode = decode_comp_s(expected * copies, hardware=hardware, model=model)
+    decode += talk_s * expected * copies
     decode += copies * mem_s(lengths, expected, hardware=hardware, model=model)
     step = weights_s(hardware=hardware, model=model) + hardware.step_overhead_s
+    step += network_step_s(hardware, model)
     decode += copies * part * step
-    prefix = segment_comp_s(tree.depth[tree.parent], tree.depth, hardware=hardware, model=model)
+    prefix = segment_comp_s(depth[tree.parent], depth, hardware=hardware, model=model)
+    prefix += talk_s * (depth - depth[tree.parent])
     return Costs(tree, prefill + decode, prefix, decode)
 
 

@@ -80,10 +80,13 @@ def mem_s(
 
 
 def weights_s(*, hardware: Hardware, model: ModelShape) -> float:
-    """Return the seconds to read all weights once, as measured where that was done."""
+    """Return the seconds to read all weights once, as measured where that was done.
+
+    A stage of a pipeline reads its own for each batch of a round.
+    """
     if hardware.weights_s is not None:
         return hardware.weights_s
-    return model.weight_bytes / hardware.bandwidth_bytes_s
+    return hardware.stages * model.weight_bytes / hardware.bandwidth_bytes_s
 
 
 def set_density(total_comp_s: float, total_mem_s: float, *, sharing: float) -> float:

@@ -1,21 +1,27 @@
 """How long the steps of an engine take (paper §3.3, §4.2).
 
 t_c: seconds to compute a step's tokens; t_m: seconds to read the KV cache of its decodes;
+t_n: seconds that devices which share the model talk to each other (`communication`);
 W: seconds to read the weights, which every step does; o: overhead of a step; a: interference.
 
-    sequential   max(t_c, W) + t_m + o                          operators one after another
-    overlapped   max(t_c, W + t_m) + a·min(t_c, W + t_m) + o    weights and cache share bandwidth
+    sequential   max(t_c, W) + t_m + t_n + o                operators one after another
+    overlapped   the longest of t_c, W + t_m and t_n, a of what the others take, and o
+
+A sum over the devices stands between two products that need each other: where operators follow one
+another it hides behind neither products nor weights. An engine that overlaps has the links as a
+third thing at work at a time: NanoFlow cuts a step into batches that use them in turn.
 
 Without ``shared_bandwidth`` an overlapped step takes max(t_c, W) beside t_m, as if the weights did
 not slow the cache's reads down.
 
-Differs from the paper: it has neither W nor o, and fits the interference by a polynomial.
+Differs from the paper: it has neither W nor t_n nor o, and fits the interference by a polynomial.
 """
 
 from dataclasses import dataclass, replace
 
 from blend.core.engines import UNKNOWN_TOKENS, Capacity
 from blend.core.planning.classes import Mode as Mode  # part of what an engine model is
+from blend.core.planning.communication import network_step_s, network_token_s
 from blend.core.planning.cost import weights_s
 from blend.core.planning.hardware import Hardware, ModelShape, kv_capacity_tokens
 
@@ -31,7 +37,7 @@ REPORT_LAG = 2
 class StepCosts:
     """Seconds that a step takes: itself, a prefill and a decode token, a token read, the weights.
 
-    Computing tokens hides behind reading the weights.
+    Computing tokens hides behind reading the weights. What devices say to each other is in them.
     """
 
     overhead_s: float
@@ -39,6 +45,18 @@ class StepCosts:
     decode_s: float
     read_s: float
     weights_s: float
+
+    def of_round(self, stages: int) -> "StepCosts":
+        """Return what a round of a pipeline costs, where a step has run one of its batches.
+
+        A step was taken to read all that the cache holds, of which it reads the batch's part.
+        """
+        return replace(
+            self,
+            overhead_s=stages * self.overhead_s,
+            read_s=stages * self.read_s,
+            weights_s=stages * self.weights_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +119,33 @@ class EngineModel:
             return self.measured.weights_s
         return weights_s(hardware=self.hardware, model=self.model)
 
+    @property
+    def network_token_s(self) -> float:
+        """Return the seconds that devices talk for each token of a step; measured tokens do."""
+        return 0.0 if self.measured else network_token_s(self.hardware, self.model)
+
+    @property
+    def network_step_s(self) -> float:
+        """Return the seconds that devices talk in a step, however few its tokens."""
+        return 0.0 if self.measured else network_step_s(self.hardware, self.model)
+
     def step_s(self, prefill_tokens: int, decode_tokens: int, read_tokens: int) -> float:
         """Return the seconds of a step, without prefill attention."""
         compute = self.token_s * prefill_tokens + self.decode_s * decode_tokens
         memory = self.read_s * read_tokens
+        network = self.network_token_s * (prefill_tokens + decode_tokens) + self.network_step_s
         if self.mode == "overlapped" and self.shared_bandwidth:
             memory += self.weights_s
         else:
             compute = max(compute, self.weights_s)
         beside = 1.0 if self.mode == "sequential" else self.interference
-        return max(compute, memory) + beside * min(compute, memory) + self.overhead_s
+        return at_once_s(compute, memory, network, beside=beside) + self.overhead_s
+
+
+def at_once_s(*seconds: float, beside: float) -> float:
+    """Return how long what goes on at once takes: the longest, and a part of the others."""
+    longest = max(seconds)
+    return longest + beside * (sum(seconds) - longest)
 
 
 def engine_model(
@@ -128,7 +163,7 @@ def engine_model(
 ) -> EngineModel:
     """Return the engine that vLLM would start on this device, the cache filling what is free.
 
-    ``overhead_s`` of a step is the device's where it is None.
+    ``overhead_s`` of a step, of each of a pipeline's batches, is the device's where it is None.
     """
     capacity = Capacity(
         kv_tokens=kv_capacity_tokens(hardware, model, memory_fraction=memory_fraction),
@@ -139,7 +174,7 @@ def engine_model(
         pacing="step budget",
         report_lag=report_lag,
     )
-    overhead_s = hardware.step_overhead_s if overhead_s is None else overhead_s
+    overhead_s = hardware.step_overhead_s if overhead_s is None else hardware.stages * overhead_s
     measured = hardware.interference
     return EngineModel(
         capacity,

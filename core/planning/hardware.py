@@ -33,6 +33,13 @@ class Hardware:
     Where it was measured: ``step_overhead_s``, what a step takes beside compute and memory;
     ``weights_s``, the seconds to read a model's weights, None where their bytes have to say it; and
     ``interference``, what of the lesser of compute and memory is left where both go on at once.
+
+    ``link_bytes_s`` leave a device for others that share its model, None where that takes no time;
+    over so many links to ``link_peers`` others, 0 where a switch or a bus gives all of it to each.
+    An exchange takes ``link_start_s``, and ``link_hop_s`` for each device that it passes.
+
+    Of several devices as one, ``tensor`` share each layer and ``stages`` hold the layers in turn;
+    what the links do stays that of one device.
     """
 
     name: str
@@ -43,6 +50,28 @@ class Hardware:
     step_overhead_s: float = 0.0
     weights_s: float | None = None
     interference: float | None = None
+    link_bytes_s: float | None = None
+    link_start_s: float = 0.0
+    link_hop_s: float = 0.0
+    link_peers: int = 0
+    tensor: int = 1
+    stages: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How devices share a model: ``tensor`` of them each layer, ``stages`` the layers in turn."""
+
+    tensor: int = 1
+    stages: int = 1
+
+    @property
+    def devices(self) -> int:
+        """Return how many there are."""
+        return self.tensor * self.stages
+
+
+ALONE = Parallel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +79,8 @@ class ModelShape:
     """What a model costs a token.
 
     ``parameters`` are stored, ``active_parameters`` compute each token (fewer in a mixture of
-    experts); ``hidden`` is the width of attention, heads times head size (the paper's H).
+    experts); ``hidden`` is the width of attention, heads times head size (the paper's H);
+    ``activation_bytes`` is what goes from one layer to the next.
     """
 
     name: str
@@ -60,6 +90,7 @@ class ModelShape:
     hidden: int
     kv_bytes_per_token: float
     weight_bytes: float
+    activation_bytes: float = 0.0
 
 
 def hardware_names() -> tuple[str, ...]:
@@ -84,11 +115,12 @@ def hardware_for_gpu(gpu_name: str) -> Hardware | None:
     return None
 
 
-def tensor_parallel(hardware: Hardware, devices: int) -> Hardware:
-    """Return *devices* that share one model as one larger device (paper §5.5).
+def several(hardware: Hardware, parallel: Parallel) -> Hardware:
+    """Return devices that share one model in equal parts as one larger device (paper §5.5).
 
-    What they say to each other takes no time, and everything is cut into equal parts.
+    Its step is a round of `communication`, with the overhead of each of the round's batches.
     """
+    devices = parallel.devices
     if devices == 1:
         return hardware
     return replace(
@@ -97,6 +129,9 @@ def tensor_parallel(hardware: Hardware, devices: int) -> Hardware:
         flops=devices * hardware.flops,
         bandwidth_bytes_s=devices * hardware.bandwidth_bytes_s,
         memory_bytes=devices * hardware.memory_bytes,
+        step_overhead_s=parallel.stages * hardware.step_overhead_s,
+        tensor=parallel.tensor,
+        stages=parallel.stages,
     )
 
 
@@ -143,6 +178,7 @@ def model_shape(
         hidden=attention_width(text, name=name),
         kv_bytes_per_token=kv_values_per_token(text, name=name) * kv_bytes,
         weight_bytes=(count.total - count.embedding) * bits / 8 + count.embedding * value_bytes,
+        activation_bytes=count.hidden * value_bytes,
     )
 
 
@@ -161,6 +197,10 @@ def _hardware(name: str, preset: Mapping[str, Any]) -> Hardware:
         bandwidth_bytes_s=preset["bandwidth_bytes_s"],
         memory_bytes=preset["memory_bytes"],
         source=preset["source"],
+        link_bytes_s=preset["link_bytes_s"],
+        link_start_s=preset["link_start_s"],
+        link_hop_s=preset["link_hop_s"],
+        link_peers=preset.get("link_peers", 0),
     )
 
 

@@ -6,8 +6,9 @@ reads all tokens before its own.
 
 Invariant: no sequence of steps that does this work takes less than a bound for its kind of engine:
 overlapped, where a step takes max(comp, mem) + alpha·min(comp, mem), or sequential, where it takes
-max(comp, weights) + mem and an overhead. `bound_s` counts the reads of the weights, which make a
-small job wait for its longest answer; the practical optimum does not.
+max(comp, weights) + mem and an overhead; what several devices say to each other is one more thing
+to overlap, or added. `bound_s` counts the reads of the weights, which make a small job wait for its
+longest answer; the practical optimum does not.
 
 Differs from the paper: its practical optimum is a polynomial profiled on its engine; ours has one
 constant, alpha. Shares of the two are not comparable.
@@ -18,8 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from blend.core.planning.communication import network_token_s
 from blend.core.planning.cost import decode_comp_s, segment_comp_s
-from blend.core.planning.engine_model import INTERFERENCE, EngineModel
+from blend.core.planning.engine_model import INTERFERENCE, EngineModel, at_once_s
 from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.tree import Ints, Tree, own_tokens, shared_within
 
@@ -29,13 +31,15 @@ class Work:
     """What a job asks of a device when every shared prefix is computed once.
 
     ``held_token_steps`` sums over all decode steps the cached tokens that a row shares with no
-    other; ``longest_tokens`` is the longest answer of one sequence.
+    other; ``longest_tokens`` is the longest answer of one sequence. ``network_s`` is what devices
+    that share the model take to tell each other of the tokens.
     """
 
     comp_s: float
     mem_s: float
     held_token_steps: float
     longest_tokens: float
+    network_s: float = 0.0
 
     def shared_by(self, replicas: int) -> "Work":
         """Return the work of each of so many replicas; no two share an answer."""
@@ -44,6 +48,7 @@ class Work:
             self.mem_s / replicas,
             self.held_token_steps / replicas,
             self.longest_tokens,
+            self.network_s / replicas,
         )
 
 
@@ -73,18 +78,20 @@ def work_of(
     if attention:
         prefill = segment_comp_s(shared, prompt, hardware=hardware, model=model)
     decode = decode_comp_s(steps * times, hardware=hardware, model=model)
+    computed = float((prompt - shared).sum()) + float((steps * times).sum())
     return Work(
         comp_s=float(prefill.sum()) + float(decode.sum()),
         mem_s=read * model.kv_bytes_per_token / hardware.bandwidth_bytes_s,
         # Rows that share a prefix read it each, but the cache holds it once, for all sequences too.
         held_token_steps=float((steps * own_tokens(prompt, shared)).sum()) + grown,
         longest_tokens=float(np.max(longest, initial=0.0)),
+        network_s=computed * network_token_s(hardware, model),
     )
 
 
 def practical_optimum_s(work: Work, *, alpha: float = INTERFERENCE) -> float:
-    """Return the seconds in which no overlapped engine finishes: max + alpha·min of the totals."""
-    return _overlapped_s(work.comp_s, work.mem_s, alpha=alpha)
+    """Return the seconds in which no overlapped engine finishes: max + alpha·others of the sums."""
+    return at_once_s(work.comp_s, work.mem_s, work.network_s, beside=alpha)
 
 
 def fewest_steps(work: Work, *, capacity_tokens: int) -> float:
@@ -100,7 +107,8 @@ def sequential_bound_s(
 ) -> float:
     """Return the seconds in which no sequential engine finishes: compute rides on the weights."""
     steps = fewest_steps(work, capacity_tokens=capacity_tokens)
-    return max(work.comp_s, steps * weights_s) + work.mem_s + step_overhead_s * steps
+    computed = max(work.comp_s, steps * weights_s)
+    return computed + work.mem_s + work.network_s + step_overhead_s * steps
 
 
 def bound_s(work: Work, engine: EngineModel) -> float:
@@ -111,7 +119,7 @@ def bound_s(work: Work, engine: EngineModel) -> float:
             work,
             weights_s=engine.weights_s,
             capacity_tokens=capacity,
-            step_overhead_s=engine.overhead_s,
+            step_overhead_s=engine.overhead_s + engine.network_step_s,
         )
     steps = fewest_steps(work, capacity_tokens=capacity)
     weights, overhead = steps * engine.weights_s, steps * engine.overhead_s
@@ -119,8 +127,5 @@ def bound_s(work: Work, engine: EngineModel) -> float:
         comp, mem = work.comp_s, work.mem_s + weights
     else:
         comp, mem = max(work.comp_s, weights), work.mem_s
-    return _overlapped_s(comp, mem, alpha=engine.interference) + overhead
-
-
-def _overlapped_s(comp_s: float, mem_s: float, *, alpha: float) -> float:
-    return max(comp_s, mem_s) + alpha * min(comp_s, mem_s)
+    network = work.network_s + steps * engine.network_step_s
+    return at_once_s(comp, mem, network, beside=engine.interference) + overhead

@@ -37,12 +37,16 @@ _DTYPE_BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2
 
 @dataclass(frozen=True, slots=True)
 class ParameterCount:
-    """Parameters stored, those that compute each token, and those of the embeddings."""
+    """Parameters stored, those that compute each token, and those of the embeddings.
+
+    ``hidden`` is the width of what goes from one layer to the next.
+    """
 
     total: int
     active: int
     embedding: int
     layers: int
+    hidden: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ def count_parameters(config: Config, *, name: str) -> ParameterCount:
         router = hidden * _optional(config, "experts", 0)
         total += sparse * (_optional(config, "experts", 0) * expert + shared + router)
         active += sparse * (_optional(config, "experts_per_token", 1) * expert + shared + router)
-    return ParameterCount(total, active, embedding, layers)
+    return ParameterCount(total, active, embedding, layers, hidden)
 
 
 def _attention_parameters(config: Config, hidden: int, name: str) -> int:

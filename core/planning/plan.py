@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from blend.core.planning.blending import blended_order, blending_of, memory_first_order
 from blend.core.planning.classes import Blending, LengthClasses, Mode, find_classes
+from blend.core.planning.communication import network_step_s, network_token_s
 from blend.core.planning.cost import read_token_steps, weights_s
 from blend.core.planning.demand import Demand, demand_of
 from blend.core.planning.engine_model import EngineModel
@@ -59,8 +60,9 @@ class Prediction:
     forgets nothing (``paper``, ``dfs``: that holds the row before), ``best_computed_tokens`` those
     of a depth-first order; ``sharing`` and ``best_sharing`` are the shares of the prompt tokens
     saved. ``weights_s`` is the time to read the weights at each of ``steps``, the fewest that fit
-    the answers and the memory; the times have the overhead of these steps where it was measured.
-    Tokens a second count input and output.
+    the answers and the memory; the times have the overhead of these steps where it was measured,
+    and ``network_s``, what several devices say to each other. Tokens a second count input and
+    output.
     """
 
     rows: int
@@ -75,6 +77,7 @@ class Prediction:
     density: float
     steps: float
     weights_s: float
+    network_s: float
     overlapped_s: float
     sequential_s: float
     overlapped_tokens_s: float
@@ -269,11 +272,13 @@ def _predict(
     steps = _fewest_steps(tree, lengths, demand, sequences=prompts.sequences)
     weights = steps * weights_s(hardware=demand.hardware, model=demand.model)
     overhead = steps * demand.hardware.step_overhead_s
-    overlapped, sequential = (
-        max(comp, mem + weights) + overhead,
-        max(comp, weights) + mem + overhead,
-    )
     prompt_tokens, computed = int(prompts.lengths.sum()), int(order.uncached.sum())
+    network = (computed + float(output.sum())) * network_token_s(demand.hardware, demand.model)
+    network += steps * network_step_s(demand.hardware, demand.model)
+    overlapped, sequential = (
+        max(comp, mem + weights, network) + overhead,
+        max(comp, weights) + mem + network + overhead,
+    )
     best = tree.unique_tokens
     all_tokens = prompt_tokens + float(output.sum())
     return Prediction(
@@ -289,6 +294,7 @@ def _predict(
         density=comp / mem if mem else 0.0,
         steps=steps,
         weights_s=weights,
+        network_s=network,
         overlapped_s=overlapped,
         sequential_s=sequential,
         overlapped_tokens_s=all_tokens / overlapped if overlapped else 0.0,

@@ -184,7 +184,11 @@ def predicted_s(measured: Measured, costs: StepCosts, *, evenly: bool) -> Floats
 
 
 def with_costs(engine: EngineModel, costs: StepCosts) -> EngineModel:
-    """Return *engine* with measured steps: of one kind, prefill attention in the cost of tokens."""
+    """Return *engine* with measured steps: of one kind, prefill attention in the cost of tokens.
+
+    In the steps of several devices is also what these said to each other.
+    """
+    costs = costs.of_round(engine.hardware.stages)
     flops = 2.0 * engine.model.active_parameters / max(costs.token_s, 1e-12)
     bandwidth = engine.hardware.bandwidth_bytes_s
     if costs.read_s > 0.0:  # else reads took too little to be seen, and the datasheet stays
@@ -196,6 +200,7 @@ def with_costs(engine: EngineModel, costs: StepCosts) -> EngineModel:
         source="steps measured on this machine",
         step_overhead_s=costs.overhead_s,
         weights_s=costs.weights_s,
+        link_bytes_s=None,
     )
     return replace(
         engine,

@@ -250,6 +250,8 @@ def _clock(engine: EngineModel) -> Any:
         engine.read_s,
         engine.weights_s,
         engine.overhead_s,
+        engine.network_token_s,
+        engine.network_step_s,
         engine.interference,
         engine.mode == "overlapped",
         engine.shared_bandwidth,
