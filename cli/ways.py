@@ -31,7 +31,11 @@ def reach_of(options: EngineOptions, capacity: Capacity | None, *, started: bool
 
     ``started``: it goes on with that engine, whose options are settled.
     """
-    return Reach(_pacings(options, capacity, started=started), started or options.name == "openai")
+    pacings = _pacings(options, capacity, started=started)
+    given = set(options.arguments)
+    if _STEP_SIZES & given:
+        given.add(STEP_TOKENS)
+    return Reach(pacings, started or options.name == "openai", frozenset(given))
 
 
 def _pacings(

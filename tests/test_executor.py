@@ -75,6 +75,16 @@ def test_rows_are_named_before_the_engine_sees_them() -> None:
         assert named == engine.submitted
 
 
+def test_what_takes_the_place_of_an_answer_enters_before_the_answer_is_taken() -> None:
+    """To save it can take longer than the engine has work for."""
+    engine = WatchedEngine()
+    for report in _reports(engine):
+        if report.completions and len(engine.submitted) < len(REQUESTS):
+            inside = len(engine.submitted) - len(engine.returned)
+
+            assert inside >= LIMITS.max_sequences
+
+
 def test_stopping_admits_no_more_and_drains_what_runs() -> None:
     engine = WatchedEngine()
     list(_reports(engine, stopping=lambda: len(engine.returned) >= 5))

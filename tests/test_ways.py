@@ -126,6 +126,17 @@ def test_what_rides_free_on_a_step_sets_the_pieces_and_the_small_steps() -> None
     assert small_step_ways(engine, running) == ()
 
 
+def test_what_a_person_has_set_is_not_the_plans_to_choose() -> None:
+    engine = engine_model(H200, LLAMA)
+    asked = options(max_num_seqs="64", max_num_batched_tokens="2048")
+    reach = reach_of(asked, None, started=False)
+
+    assert not reach.may_set("max-num-seqs")
+    assert reach.may_set("long-prefill-token-threshold")
+    assert small_step_ways(engine, reach) == ()
+    assert not reach_of(options(), None, started=True).may_set("max-num-seqs")
+
+
 compiles = pytest.mark.slow  # half a minute and more where the kernels are not compiled yet
 
 

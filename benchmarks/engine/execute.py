@@ -72,7 +72,8 @@ class Execute:
             choices = replace(choices, policy=_policy(policy))
         started = time.monotonic()
         with Job.open(path) as job:
-            settings: PlanOptions = plan_options(job, self._options, choices)
+            # The engine lives on with the options that all ways have.
+            settings: PlanOptions = plan_options(job, self._options, choices, started=True)
             sample_and_plan(job, self._session(job), settings)
         return time.monotonic() - started
 

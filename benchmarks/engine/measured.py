@@ -7,8 +7,9 @@ from dataclasses import dataclass
 class Measured:
     """One run, without the start of its engine.
 
-    ``cpu_s`` is of all its processes. ``preemptions``, ``steps`` and ``predicted``, the times as
-    long as foreseen, are None where nothing tells them.
+    ``cpu_s`` is of all its processes, ``around_s`` of those around the engine. That, and
+    ``preemptions``, ``steps`` and ``predicted``, the times as long as foreseen, are None where
+    nothing tells them.
     """
 
     wall_s: float
@@ -21,3 +22,4 @@ class Measured:
     predicted_s: float | None = None
     times_predicted: float | None = None
     policy: str | None = None
+    around_s: float | None = None

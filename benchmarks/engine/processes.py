@@ -25,6 +25,21 @@ def cpu_seconds(root: int) -> float:
     return ticks / _TICKS_A_SECOND
 
 
+def cpu_seconds_around(root: int) -> float:
+    """Return those of them that are no part of vLLM's engine, which names its processes."""
+    stats = _stats()
+    around = [pid for pid in _tree(stats, root) if not _name(pid).startswith("VLLM::")]
+    ticks = sum(int(stats[pid][_USER]) + int(stats[pid][_SYSTEM]) for pid in around)
+    return ticks / _TICKS_A_SECOND
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return ""
+
+
 def tree(root: int) -> set[int]:
     """Return *root* and the living processes that descend from it."""
     return _tree(_stats(), root)

@@ -39,11 +39,15 @@ def _introduction(conditions: Mapping[str, Any]) -> str:
         "The ways of one repetition follow each other at once, each first in turn; engines live "
         "from run to run with an empty prefix cache at the start of each, and a run-batch is a "
         "process of its own. Seconds are those of the run, from the first prompt text to the last "
-        "result saved, without the start of the engine and the plan. `blend execute` renders and "
-        "tokenises each chat anew, as run-batch does; `LLM.generate` gets texts. Plans are made "
+        "result saved, without the start of the engine and the plan. `LLM.generate` gets texts; "
+        "run-batch renders and tokenises each chat; `blend execute` has done that when it took the "
+        "file in, and does it again for some, to compare. Plans are made "
         "without a sample, after a first run on the engine, which is not counted and has measured "
-        "what steps cost. CPU seconds are those of all processes. Possible hits: what a cache that "
-        "forgets nothing would save.\n\n"
+        "what steps cost. CPU seconds are those of all processes, most of them the engine's, which "
+        "looks for work all the time. What is around it takes some for each request: to tokenise, "
+        "to tell the engine, to make text of tokens; for `blend execute` to choose what enters, "
+        "to make response objects by vLLM's own serving layer, and to save them. "
+        "Possible hits: what a cache that forgets nothing would save.\n\n"
     )
 
 
@@ -64,7 +68,8 @@ def _case(rows: Sequence[Row]) -> str:
 
 
 def _table(rows: Sequence[Row], ways: Sequence[Way]) -> str:
-    header = ("way", "seconds", "over file order", "CPU seconds", "steps", "tokens/s",
+    header = ("way", "seconds", "over file order", "CPU seconds",
+              "CPU ms a request around the engine", "steps", "tokens/s",
               "hits of possible", "preemptions", "predicted, seconds", "of predicted",
               "engine start, seconds")  # fmt: skip
     return table(header, (_line(rows, way) for way in ways))
@@ -83,12 +88,16 @@ def _line(rows: Sequence[Row], way: Way) -> tuple[str, ...]:
         return format(median(lambda row: row["runs"][name]), form)
 
     runs = last["runs"]
+    around = MISSING
+    if runs.get("around_s") is not None:
+        around = number(median(lambda row: 1000 * row["runs"]["around_s"] / row["requests"]))
     policy = f" ({runs['policy']})" if runs["policy"] else ""
     return (
         WAYS[way] + policy,
         number(median(lambda row: row["runs"]["wall_s"])),
         interval(ratios(rows, "generate-file", way)),
         number(median(lambda row: row["runs"]["cpu_s"])),
+        around,
         known("steps", ",.0f"),
         number(median(_tokens_per_s), 0),
         f"{median(_hits):.1%}" if last["possible_tokens"] else MISSING,

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.measured import Measured
-from benchmarks.engine.processes import cpu_seconds, tree
+from benchmarks.engine.processes import cpu_seconds, cpu_seconds_around, tree
 
 Ask = Callable[[str, str], Any]
 Open = Callable[..., Ask]
 
 LEAVE_S = 10.0
+SETTLE_S = 1.5
+"""An engine that has just run goes on looking for work for a second, at the cost of the next."""
 
 
 class Worker:
@@ -48,13 +51,19 @@ class Worker:
     def measure(self, what: str, which: str) -> Measured:
         """Return what one run came to, with the CPU time of all processes of the worker.
 
-        The engine forgets its prefixes before, which is not counted.
+        The engine forgets its prefixes before, and any other comes to rest, which is not counted.
         """
         assert self._process.pid is not None
         self.ask("forget", "")
-        before_s = cpu_seconds(self._process.pid)
+        time.sleep(SETTLE_S)
+        pid = self._process.pid
+        before_s, around_s = cpu_seconds(pid), cpu_seconds_around(pid)
         measured: Measured = self.ask(what, which)
-        return replace(measured, cpu_s=cpu_seconds(self._process.pid) - before_s)
+        return replace(
+            measured,
+            cpu_s=cpu_seconds(pid) - before_s,
+            around_s=cpu_seconds_around(pid) - around_s,
+        )
 
     def close(self) -> None:
         """End the process and its engine."""

@@ -1,14 +1,16 @@
 """Send messages through a pipe without waiting for whoever reads them.
 
 A pipe takes some hundred kilobytes; what is sent to a process that is busy, stopped or stuck then
-blocks. A thread sends instead, and whoever puts messages goes on and can notice the silence.
+blocks. A thread sends instead, and whoever puts messages goes on and can notice the silence. What
+has been put by the time that it sends goes together, as a list.
 """
 
 import os
 import queue
 import socket
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
@@ -45,9 +47,37 @@ class Outbox:
         self._pipe.close()
 
     def _send(self) -> None:
-        while (message := self._messages.get()) is not None:
+        last = False
+        while not last:
+            messages = [self._messages.get(), *self._more()]
+            last = None in messages
             try:
-                self._pipe.send(message)
+                if told := [one for one in messages if one is not None]:
+                    self._pipe.send(told)
             except OSError:
                 self._on_broken()
                 return
+
+    def _more(self) -> Iterator[object]:
+        """Yield what else has been put by now."""
+        with suppress(queue.Empty):
+            while True:
+                yield self._messages.get_nowait()
+
+
+class Inbox:
+    """Takes what an Outbox has sent, message by message."""
+
+    def __init__(self, pipe: Connection):
+        self._pipe = pipe
+        self._messages: deque[object] = deque()
+
+    def poll(self, timeout_s: float | None = 0.0) -> bool:
+        """Wait until there is a message, or the other end is gone; say whether so in time."""
+        return bool(self._messages) or self._pipe.poll(timeout_s)
+
+    def take(self) -> object:
+        """Return the next message; raise EOFError or OSError when the other end is gone."""
+        if not self._messages:
+            self._messages.extend(self._pipe.recv())
+        return self._messages.popleft()

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,8 @@ from blend.core.engines import (
     silence,
     total,
 )
-from blend.core.engines.outbox import Outbox
+from blend.core.engines.outbox import Inbox, Outbox
+from blend.core.engines.processors import Processors, confine
 from blend.core.engines.scratch import end_processes, make_scratch
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import (
@@ -93,7 +95,7 @@ class VllmEngine:
         stall_s: float,
     ):
         self._host = host
-        self._pipe = pipe
+        self._inbox = Inbox(pipe)
         # That nobody reads is noticed by the silence, for which the stall limit is.
         self._outbox = Outbox(pipe, on_broken=lambda: None)
         self._log = log
@@ -108,6 +110,7 @@ class VllmEngine:
         self._unheard: list[Moved] = []
         self._ended = False
         self._death: EngineDiedError | None = None
+        self._moved_from: tuple[int, Processors] | None = None
 
     @classmethod
     def start(cls, settings: EngineSettings) -> "VllmEngine":
@@ -153,8 +156,9 @@ class VllmEngine:
 
         Raises BlendError when vLLM refuses to start, EngineDiedError when it died while starting.
         """
-        if self._ready is None and self._pipe.poll(timeout_s):
+        if self._ready is None and self._inbox.poll(timeout_s):
             self._ready = self._first_message()
+            self._keep_off_workers(self._ready.processors)
         return self._ready is not None
 
     @property
@@ -178,7 +182,9 @@ class VllmEngine:
             self._moved_s = time.monotonic()
         self._inside += 1
         self._submitted += request.sequences
-        self._outbox.put(Work(request.row, request.endpoint, request.body, request.sequences))
+        prompt = request.prompt.astype("<u4", copy=False).tobytes()
+        work = Work(request.row, request.endpoint, request.body, request.sequences, prompt)
+        self._outbox.put(work)
 
     def pace(self, prefill_tokens: int | None) -> None:
         """Compute at most so many prompt tokens a step, if the capacity names that pacing."""
@@ -243,6 +249,17 @@ class VllmEngine:
         assert self._ready is not None
         return self._ready
 
+    def _keep_off_workers(self, processors: Processors) -> None:
+        """Let the thread that drives the engine run where it holds up no worker, until the end."""
+        if not processors:
+            return
+        thread = threading.get_native_id()
+        before = frozenset(os.sched_getaffinity(thread))
+        # Another engine of this process may have moved it already.
+        if processors < before:
+            self._moved_from = thread, before
+            confine([thread], processors)
+
     def _first_message(self) -> Ready:
         message = self._message()
         if isinstance(message, Ready):
@@ -264,11 +281,11 @@ class VllmEngine:
         """Return what has come within a second, but no more than a step can sum up."""
         moved, self._unheard = self._unheard, []
         if not moved:
-            if not self._pipe.poll(SILENT_S):
+            if not self._inbox.poll(SILENT_S):
                 return []
             moved = [self._receive()]
         try:
-            while len(moved) < MOST_FOLDED and self._pipe.poll():
+            while len(moved) < MOST_FOLDED and self._inbox.poll():
                 moved.append(self._receive())
         except EngineDiedError as death:
             # The answers that came before it count; the next step says it.
@@ -285,7 +302,7 @@ class VllmEngine:
             raise self._hung()
 
     def _message_in_time(self) -> object:
-        if not self._pipe.poll(self._stall_s):
+        if not self._inbox.poll(self._stall_s):
             raise self._hung()
         return self._message()
 
@@ -303,7 +320,7 @@ class VllmEngine:
 
     def _message(self) -> object:
         try:
-            return self._pipe.recv()
+            return self._inbox.take()
         except (EOFError, OSError) as error:
             raise self._died("its process is gone") from error
 
@@ -319,6 +336,8 @@ class VllmEngine:
         if self._ended:
             return
         self._ended = True
+        if self._moved_from is not None:
+            confine([self._moved_from[0]], self._moved_from[1])
         # What leaves by itself takes its shared memory with it.
         if self._ready is None or not self._left_by_itself():
             # First by their environment: it tells which memory they shared.

@@ -5,10 +5,11 @@ the releases of `core/engines/vllm_version.py`. The serving layer is built by vL
 code, so that every field of a request means what it means to `vllm serve`.
 """
 
+import asyncio
 import json
 import os
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from blend.core.engines import Capacity
+from blend.core.engines.known_prompts import KnownPrompts
 from blend.core.engines.vllm_pace import PACE_VARIABLE, SharedPace
 from blend.core.request import Endpoint
 
@@ -112,6 +114,16 @@ def _raise_value_error(message: str) -> NoReturn:
     raise ValueError(message)
 
 
+def run_loop(main: Coroutine[Any, Any, NoReturn]) -> NoReturn:
+    """Run *main* on the event loop of vLLM's server, where that one is installed."""
+    try:
+        loops = import_module("uvloop")
+    except ModuleNotFoundError:
+        loops = asyncio
+    loops.run(main)
+    raise RuntimeError("the loop ended")
+
+
 def start_engine(args: Namespace, *, observe: Callable[[EngineStep], None]) -> Engine:
     """Start vLLM's asynchronous engine; *observe* sees each of its steps."""
     return _module("vllm.v1.engine.async_llm").AsyncLLM.from_engine_args(
@@ -204,6 +216,30 @@ def _handlers(state: Any) -> Iterator[tuple[Endpoint, Handler]]:
         protocol = _module("vllm.entrypoints.pooling.embed.protocol")
         parse = _module("pydantic").TypeAdapter(protocol.EmbeddingRequest).validate_python
         yield "/v1/embeddings", Handler(parse, embedding)
+
+
+def reuse_prompts(engine: Engine, prompts: KnownPrompts) -> None:
+    """Let *prompts* stand in for rendering chats, where vLLM applies a template to texts.
+
+    Everything else that its rendering does, and all that it checks, stays.
+    """
+    renderer = engine.renderer
+    names = ("_apply_chat_template_async", "render_chat_async")
+    if engine.model_config.is_multimodal_model or not all(hasattr(renderer, n) for n in names):
+        return
+    apply_template, render = (getattr(renderer, name) for name in names)
+
+    async def known_or_applied(*args: Any, **named: Any) -> Any:
+        ids = prompts.ids()
+        return await apply_template(*args, **named) if ids is None else ids
+
+    async def rendered(*args: Any, **named: Any) -> Any:
+        conversations, inputs = await render(*args, **named)
+        prompts.rendered(inputs[0].get("prompt_token_ids"))
+        return conversations, inputs
+
+    for name, way in zip(names, (known_or_applied, rendered), strict=True):
+        setattr(renderer, name, way)
 
 
 def read_environment_once() -> None:

@@ -31,15 +31,15 @@ logger = logging.getLogger(__name__)
 
 
 def listen(
-    pipe: Connection, take: Callable[[Message], None], *, on_broken: Callable[[], NoReturn]
+    pipe: Connection, take: Callable[[list[Message]], None], *, on_broken: Callable[[], NoReturn]
 ) -> None:
-    """Hand each message of the parent to *take*."""
+    """Hand what has come of the parent's messages to *take*."""
     while True:
         try:
-            message = pipe.recv()
+            messages = pipe.recv()
         except (EOFError, OSError):
             on_broken()
-        take(message)
+        take(messages)
 
 
 def end_everything(scratch: str) -> NoReturn:
@@ -67,8 +67,12 @@ async def serve(pipe: Connection, outbox: Outbox, *, on_broken: Callable[[], NoR
     loop = asyncio.get_running_loop()
     inbox: asyncio.Queue[Message] = asyncio.Queue()
 
-    def take(message: Message) -> None:
-        loop.call_soon_threadsafe(inbox.put_nowait, message)
+    def put(messages: list[Message]) -> None:
+        for message in messages:
+            inbox.put_nowait(message)
+
+    def take(messages: list[Message]) -> None:
+        loop.call_soon_threadsafe(put, messages)
 
     # From here on the death of the parent is noticed, in the long minute of building too.
     listener = partial(listen, pipe, take, on_broken=on_broken)
@@ -118,7 +122,7 @@ def main(pipe_number: int, parent_pid: int, scratch: str) -> None:
     watch_parent(parent_pid, on_broken)
     outbox = Outbox(pipe, on_broken=on_broken)
     try:
-        asyncio.run(serve(pipe, outbox, on_broken=on_broken))
+        vllm_compat.run_loop(serve(pipe, outbox, on_broken=on_broken))
     except BaseException:
         logger.exception("the host failed")
         leave(outbox, Died("its host failed"))

@@ -2,12 +2,14 @@
 
 The first message to the host is a Start, each later one a Work, an Ask or an Abort, the last a
 Close. The host answers with one Ready or Refused, then with Moved, with Ages to each Ask, with
-Dropped to each Abort, and with Died when its engine is gone.
+Dropped to each Abort, and with Died when its engine is gone. Messages travel in lists: those that
+were ready together, in their order.
 """
 
 from dataclasses import dataclass
 
 from blend.core.engines import Capacity, Pacing, StepReport
+from blend.core.engines.processors import Processors
 from blend.core.request import Endpoint
 
 
@@ -28,12 +30,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One request to answer."""
+    """One request to answer; ``prompt``: the token ids that the job has of it, uint32."""
 
     row: int
     endpoint: Endpoint
     body: bytes
     sequences: int
+    prompt: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,11 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The engine runs."""
+    """The engine runs; ``processors`` are left to who drives it, all of them where empty."""
 
     capacity: Capacity
     vllm_version: str
+    processors: Processors = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ Every request is answered: with vLLM's response, or with the error object its se
 """
 
 import asyncio
+import gc
 import json
 import logging
 import time
@@ -17,6 +18,8 @@ import orjson
 
 from blend.core.completion import Completion
 from blend.core.engines import StepReport, vllm_compat
+from blend.core.engines.known_prompts import KnownPrompts
+from blend.core.engines.processors import keep_off_workers
 from blend.core.engines.turnstile import Ticket, Turnstile
 from blend.core.engines.usage import Usage, usage_of
 from blend.core.engines.vllm_messages import Ages, Dropped, Moved, Ready, Work
@@ -48,6 +51,7 @@ class Service:
         self._send = send
         self._die = die
         self._turnstile = Turnstile()
+        self._prompts = KnownPrompts()
         self._inside: dict[int, tuple[asyncio.Task[None], Ticket]] = {}
         self._dropped: dict[int, int] = {}
         self._steps: list[vllm_compat.EngineStep] = []
@@ -63,10 +67,15 @@ class Service:
         self._engine = vllm_compat.start_engine(args, observe=self._observe)
         self._handlers = await vllm_compat.open_endpoints(self._engine, args)
         vllm_compat.read_environment_once()
+        vllm_compat.reuse_prompts(self._engine, self._prompts)
         _admit_in_order(self._engine)
         capacity = vllm_compat.capacity(self._engine)
         self._kv_tokens = capacity.kv_tokens
-        self._send(Ready(capacity, vllm_compat.version()))
+        processors = keep_off_workers() if vllm_compat.on_cpu() else frozenset()
+        # What is there by now stays: to go through all of it again and again takes time.
+        gc.collect()
+        gc.freeze()
+        self._send(Ready(capacity, vllm_compat.version(), processors))
         self._reported = time.monotonic()
 
     async def watch(self) -> None:
@@ -152,6 +161,8 @@ class Service:
         fields = json.loads(work.body)
         if fields.pop("stream", None):
             return vllm_compat.refusal("`stream` must be false in a batch")
+        if work.endpoint == "/v1/chat/completions":
+            self._prompts.begin(fields, work.prompt)
         return await handler.respond(fields | {"model": self._served_model_name})
 
     def _observe(self, step: vllm_compat.EngineStep) -> None:

@@ -26,6 +26,8 @@ COUNTS = np.dtype(
         ("first", np.int64),  # of the queue
         ("behind", np.int64),
         ("steps", np.int64),  # of the last report
+        ("ended", np.int64),  # since the last report
+        ("may_wait", np.int64),
         ("max_sequences", np.int64),
         ("step_tokens", np.int64),
         ("max_kv_tokens", np.int64),
@@ -48,6 +50,7 @@ def new_flight(copies: Any, *, kv_tokens: int, max_sequences: int, step_tokens: 
     rows = len(copies)
     counts = np.zeros(1, COUNTS)
     counts["steps"] = 1
+    counts["may_wait"] = WAITING_SEQUENCES
     counts["max_kv_tokens"] = kv_tokens
     counts["max_sequences"] = max_sequences
     counts["step_tokens"] = step_tokens
@@ -74,9 +77,9 @@ def room(flight: Flight, row: int, tokens: int) -> bool:
     after = counts.inside + flight.copies[row]
     if counts.inside == 0:
         return True
-    if after > counts.max_sequences + WAITING_SEQUENCES:
+    if after > counts.max_sequences + counts.may_wait:
         return False
-    if unstarted(flight) < WAITING_SEQUENCES:
+    if unstarted(flight) < counts.may_wait:
         return True
     ahead = counts.step_tokens * (AHEAD_STEPS + counts.steps)
     free = counts.max_kv_tokens - counts.kv_tokens
@@ -112,6 +115,7 @@ def note_finished(flight: Flight, row: int) -> bool:
     """Count a row as finished; tell whether it had not been seen to start."""
     fresh = _start(flight, row)
     flight.mark[row] = FINISHED
+    flight.counts[0].ended += flight.copies[row]
     flight.counts[0].inside -= flight.copies[row]
     flight.counts[0].ended_at_most -= flight.copies[row] - 1
     return fresh
@@ -124,6 +128,8 @@ def note_report(flight: Flight, running: int, waiting: int, kv_tokens: int, step
     counts.running, counts.waiting = running, waiting
     counts.kv_tokens = kv_tokens
     counts.steps = max(steps, 1)
+    counts.may_wait = max(counts.may_wait, min(counts.ended, counts.max_sequences))
+    counts.ended = 0
 
 
 @compiled

@@ -22,6 +22,7 @@ from blend.core.planning.simulate import simulate
 from blend.core.planning.tree import Ints, Tree, build_tree, tree_of, uncached_tokens
 from blend.core.planning.ways import (
     ANY,
+    MAX_SEQUENCES,
     Reach,
     Way,
     more_sequences,
@@ -255,7 +256,7 @@ def choose(
     )
     best = _best(contenders, outlook)
     full = best.peak_running >= engine.capacity.max_sequences
-    if full and not reach.started and wanted():
+    if full and reach.may_set(MAX_SEQUENCES) and wanted():
         way = more_sequences(best.way, engine)
         name = f"{best.name}, {way.max_sequences} sequences"
         contenders = dict(contenders) | {name: Contender(contenders[best.name].schedule, way)}

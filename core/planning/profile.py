@@ -38,6 +38,7 @@ Source = Literal["runs", "engine", "torch"]
 
 _PASSES = 8
 _OUTLIER = 2.5  # deviations
+_ALIKE_SHARE = 1e-10
 _ALIKE = 0.05  # how much a decode token is taken to cost what a prefill token does
 
 
@@ -252,14 +253,19 @@ def _least_squares(columns: Floats, values: Floats) -> Floats:
     """Return the coefficients, none negative, of the least squares: the best over all supports."""
     size = np.linalg.norm(columns, axis=0)
     scaled = columns / np.where(size > 0, size, 1.0)
-    best, least = np.zeros(columns.shape[1]), float(values @ values)
+    # Columns that say the same leave open how they share: alike.
+    gram, sides = scaled.T @ scaled + _ALIKE_SHARE * np.eye(len(size)), scaled.T @ values
+    best, least = np.zeros(len(size)), 0.0
     present = np.flatnonzero(size > 0).tolist()
     for count in range(1, len(present) + 1):
-        for some in map(list, combinations(present, count)):
-            found = np.linalg.lstsq(scaled[:, some], values, rcond=None)[0]
-            off = scaled[:, some] @ found - values
-            if (found >= 0).all() and float(off @ off) < least:
-                best = np.zeros(columns.shape[1])
-                best[some] = found / size[some]
-                least = float(off @ off)
+        some = np.array(list(combinations(present, count)))
+        among = gram[some[:, :, None], some[:, None, :]]
+        found = np.linalg.solve(among, sides[some][:, :, None])[:, :, 0]
+        # By so much the squares that are left are less than those of the values.
+        gain = np.where((found >= 0).all(axis=1), (found * sides[some]).sum(axis=1), 0.0)
+        if gain.max() > least:
+            one = int(gain.argmax())
+            best = np.zeros(len(size))
+            best[some[one]] = found[one] / size[some[one]]
+            least = float(gain[one])
     return best

@@ -70,10 +70,18 @@ AS_IT_COMES = Way()
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What can still be chosen: ``pacings``, the best first, and options unless it has started."""
+    """What can still be chosen: ``pacings``, the best first, and options unless it has started.
+
+    ``given``: the names of options that a person has set, which stay as they are.
+    """
 
     pacings: tuple[PacingName, ...] = ("step-budget", "gate", "none")
     started: bool = False
+    given: frozenset[str] = frozenset()
+
+    def may_set(self, option: str) -> bool:
+        """Tell whether the engine can be given an *option* of the plan's choice."""
+        return not self.started and option not in self.given
 
 
 ANY = Reach()
@@ -81,7 +89,7 @@ ANY = Reach()
 
 def paced_ways(engine: EngineModel, reach: Reach) -> Sequence[Way]:
     """Return the ways in which the blending scanner can pace *engine*, the best first."""
-    pieces = 0 if reach.started else _piece_tokens(engine)
+    pieces = _piece_tokens(engine) if reach.may_set(PREFILL_THRESHOLD) else 0
     of = {"step-budget": Way("step-budget"), "gate": Way("gate", prefill_threshold=pieces)}
     return [of[pacing] for pacing in reach.pacings if pacing != "none"]
 
@@ -89,7 +97,7 @@ def paced_ways(engine: EngineModel, reach: Reach) -> Sequence[Way]:
 def small_step_ways(engine: EngineModel, reach: Reach) -> Sequence[Way]:
     """Return the ways that limit all steps alike: to what rides free, and to a good part more."""
     free = free_tokens(engine)
-    if reach.started or not free:
+    if not free or not reach.may_set(STEP_TOKENS):
         return ()
     sizes = (-(-free // 64) * 64, LARGE_STEP_TOKENS)
     return [Way(step_tokens=size) for size in sizes if size < engine.capacity.step_tokens]

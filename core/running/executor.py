@@ -5,6 +5,7 @@ engine has returned is yielded, whatever else goes wrong.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from blend.core.engines import Engine, StepReport
 from blend.core.request import Request
@@ -40,14 +41,12 @@ def run(
         EngineDiedError: the engine is gone; completions yielded so far stand.
     """
     inside = set() if inside is None else inside
+    admit = partial(_admit, scanner, request_of, engine, on_admit, inside)
+    admitted = False
     while True:
         stopped = stopping()
-        rows = () if stopped else scanner.admit()
-        if rows:
-            on_admit(rows)
-            for row in rows:
-                engine.submit(request_of(row))
-                inside.add(row)
+        if not (stopped or admitted):
+            admit()
         if not inside:
             if not stopped and not scanner.done:
                 raise RuntimeError("the scanner has rows left but admits none to an idle engine")
@@ -59,6 +58,26 @@ def run(
             inside.difference_update(row for lost in report.lost for row in lost.rows)
             if not report.silent:
                 scanner.observe(report)
+            # A scanner is asked once a report. Where there are results, before these are taken:
+            # to save them can take a while.
+            admitted = bool(report.completions) and not stopping()
+            if admitted:
+                admit()
         finally:
             # An interrupt must not cost what has already arrived.
             yield report
+
+
+def _admit(
+    scanner: Scanner,
+    request_of: Callable[[int], Request],
+    engine: Engine,
+    on_admit: Callable[[Sequence[int]], None],
+    inside: set[int],
+) -> None:
+    """Submit what may enter now."""
+    if rows := scanner.admit():
+        on_admit(rows)
+        for row in rows:
+            engine.submit(request_of(row))
+            inside.add(row)

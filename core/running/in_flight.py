@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from blend.core.engines import Capacity, StepReport
 
 WAITING_SEQUENCES = 8
-"""Sequences that may always wait inside the engine, so that it never runs dry between reports."""
+"""Sequences that may always wait inside the engine, so that it never runs dry between reports.
+
+Where more have ended between two reports, as many as did may wait: answers of one length that have
+begun together end together, and what takes their places has to be there.
+"""
 
 AHEAD_STEPS = 3
 """Steps of prompt tokens that may wait inside beyond those of a report, for reports that lag."""
@@ -49,6 +53,7 @@ class InFlight:
         self._waiting = 0
         self._kv_tokens = 0
         self._steps_per_report = 1
+        self._may_wait = WAITING_SEQUENCES
 
     def __contains__(self, row: int) -> bool:
         return row in self._rows
@@ -67,9 +72,9 @@ class InFlight:
         if not self.sequences:
             return True
         after = self.sequences + sequences
-        if after > self._capacity.max_sequences + WAITING_SEQUENCES:
+        if after > self._capacity.max_sequences + self._may_wait:
             return False
-        if self.waiting < WAITING_SEQUENCES:
+        if self.waiting < self._may_wait:
             return True
         ahead_tokens = self._capacity.step_tokens * (AHEAD_STEPS + self._steps_per_report)
         free_tokens = self._capacity.kv_tokens - self._kv_tokens
@@ -96,6 +101,8 @@ class InFlight:
         """Take in a report and return which rows it shows to have started and finished."""
         finished = [c.row for c in report.completions if c.row in self._rows]
         started = [row for row in finished if self._start(row)]
+        ended = sum(self._rows[row].sequences for row in finished)
+        self._may_wait = max(self._may_wait, min(ended, self._capacity.max_sequences))
         for row in finished:
             record = self._rows.pop(row)
             self.sequences -= record.sequences

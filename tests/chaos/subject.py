@@ -20,7 +20,7 @@ STAGES: tuple[Stage, ...] = ("ingest", "plan", "execute", "export")
 SLOTS = {"sim": 32, "vllm": 4}
 IN_FLIGHT = {
     # A batch that is not saved yet counts, and what one more step finishes.
-    engine: 2 * slots + WAITING_SEQUENCES + BATCH_ROWS
+    engine: 2 * slots + max(WAITING_SEQUENCES, slots) + BATCH_ROWS
     for engine, slots in SLOTS.items()
 }
 FOREVER_S = 1e6
