@@ -139,6 +139,32 @@ def test_without_a_pace_the_prefill_is_done_at_once() -> None:
     )
 
 
+@pytest.mark.parametrize("short", [120, 400], ids=["more to read", "more to compute"])
+def test_where_operators_overlap_a_step_computes_as_long_as_it_reads(short: int) -> None:
+    """Whatever is left of either: nothing is lost while compute keeps up with the reads."""
+    requests = long_and_short(short)
+    plan = blended(requests, mode="overlapped")
+    assert plan.blending is not None
+    speed = replace(plan.blending, token_s=1e-4, read_s=4e-6, weights_s=1e-7)
+    limits = replace(capacity(1 << 14), pacing="step budget")
+    reports = reports_of(requests, replace(plan, blending=speed), limits)
+    step = np.arange(200, 400)
+    prefill = np.array([reports[i].prefill_tokens for i in step])
+    decodes = np.array([reports[i].decode_tokens for i in step])
+    reads = 4e-6 * (4 * (20 + step) + 201 * (decodes - 4))
+    computes = 1e-4 * (prefill + decodes)
+
+    assert computes.sum() / reads.sum() == pytest.approx(0.9 if short == 120 else 1.05, abs=0.06)
+
+
+def test_without_a_memory_side_an_engine_that_overlaps_is_not_paced() -> None:
+    requests = [request(row, [row] * 200, max_tokens=SHORT) for row in range(120)]
+    limits = capacity(1 << 14)
+    reports = reports_of(requests, blended(requests, mode="overlapped"), limits)
+
+    assert max(report.prefill_tokens for report in reports) >= 0.9 * limits.step_tokens
+
+
 @pytest.mark.parametrize("pacing", ["step budget", "none"])
 def test_a_cache_that_is_fuller_than_believed_is_believed(pacing) -> None:
     """A tenth of each prompt is taken to be new, as if the rest were shared, and none is."""

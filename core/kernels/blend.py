@@ -8,13 +8,19 @@ Memory side: a row enters when the forecast of what the memory side will hold, E
 every horizon, stays beside a reserve for the compute side. Compute side: rows enter as far as the
 pace of prefill and the reserve allow. No side waits for the other.
 
-    overlapped engine    pace X = max(lambda·t_m, W)·C/F tokens a step, lambda = remaining compute
-                         seconds / remaining memory seconds
+    overlapped engine    pace X = max(g·t_m, W)·C/F tokens a step while the memory side lives, g =
+                         remaining compute seconds / remaining memory seconds, within .9 and 1.05
     sequential engine    X = W·C/F while the memory side lives: what goes beyond rides free no more
                          than later, when it is done and all of the budget is used.
                          W not measured: X = max(R/1.5S, min(W·C/F, R/0.8S)), good for any W; R
                          tokens left to compute, S steps that the memory side still needs
-    reserve              1.3·X/(u + d)·(d·u + d²/2) + 2X of the class at the left pointer
+    reserve              1.3·X/(u + d)·(d·u + d²/2) + 2X of the class at the left pointer; where
+                         operators overlap a quarter of the cache at least
+
+Where operators overlap a step takes the longer of compute and reads, and a part of the shorter. So
+nothing is lost while compute keeps up with the reads, whatever is left of either: a ratio that a
+sample tells badly need not be followed. And reads take their time however many rows share the
+cache, so one that is fuller gains nothing, and starves the compute side when answers run long.
 
 An engine that keeps a step budget is told X; any other is paced by what enters (`kernels.gate`),
 where the memory side never waits for the pace.
@@ -73,6 +79,8 @@ LEFT, RIGHT = 0, 1
 LEAST_FREE = 16.0  # tokens riding free on a step that make a pace of their own
 
 LEAST_RESERVE, MOST_RESERVE = 0.03, 0.35  # of the memory
+BESIDE_RESERVE = 0.25  # the least where operators overlap
+LEAST_BESIDE, MOST_BESIDE = 0.9, 1.05  # compute over memory seconds of a step that overlaps them
 FULL, SAFE = 0.99, 0.97
 
 # Reads of the weights over other work: up to the first z is as it was given, from the second on
@@ -99,6 +107,7 @@ STATE = np.dtype(
         ("ratio", np.float64),
         ("memory_steps", np.float64),
         ("caution", np.float64),
+        ("risk", np.float64),  # how much goes into steps that only read the weights: 0 to 1
         ("preempted", np.bool_),  # some wait to be computed again
         ("remaining_tokens", np.float64),
         ("reserve", np.float64),
@@ -307,7 +316,7 @@ def _is_full(blend: Blend) -> bool:
 def _right_may(blend: Blend) -> bool:
     """Tell whether the row at the right pointer may enter as one of the memory side."""
     state = blend.state[0]
-    return blend.speed.overlapped or state.lone or _memory_bound_next(blend)
+    return state.lone or _memory_bound_next(blend)
 
 
 @compiled
@@ -585,8 +594,8 @@ def _set_caution(blend: Blend, sight: Sight) -> None:
     if speed.overlapped:
         others = max(others, others / max(state.ratio, 1e-9))
     weights = steps * speed.weights_s / max(others, 1e-9)
-    risk = min(max((weights - LEAST_WEIGHTS) / (MOST_WEIGHTS - LEAST_WEIGHTS), 0.0), 1.0)
-    state.caution = speed.spread - risk * (speed.spread + BOLDEST)
+    state.risk = min(max((weights - LEAST_WEIGHTS) / (MOST_WEIGHTS - LEAST_WEIGHTS), 0.0), 1.0)
+    state.caution = speed.spread - state.risk * (speed.spread + BOLDEST)
 
 
 @compiled
@@ -615,7 +624,10 @@ def _set_reserve(blend: Blend) -> None:
     pace = min(_target(blend), float(blend.flight.counts[0].step_tokens))
     held = length * uncached + square / 2
     reserve = 1.3 * pace / (uncached + length) * held + 2.0 * pace
-    reserve = min(max(reserve, LEAST_RESERVE * memory), MOST_RESERVE * memory)
+    least = LEAST_RESERVE
+    if speed.overlapped:
+        least += (1.0 - state.risk) * (BESIDE_RESERVE - LEAST_RESERVE)
+    reserve = min(max(reserve, least * memory), MOST_RESERVE * memory)
     if state.blocked > 0.0:
         reserve = max(reserve, min(state.blocked, 0.9 * memory))
     state.blocked = 0.0
@@ -629,11 +641,12 @@ def _set_reserve(blend: Blend) -> None:
 def _target(blend: Blend) -> float:
     """Return the tokens that the next step should compute, decodes included."""
     state, speed = blend.state[0], blend.speed
-    free = speed.weights_s / speed.token_s
-    if speed.overlapped:
-        return max(state.ratio * state.reading * speed.read_s / speed.token_s, free)
     if state.memory_steps < 1.0:
         return float(UNPACED)
+    free = speed.weights_s / speed.token_s
+    if speed.overlapped:
+        beside = min(max(state.ratio, LEAST_BESIDE), MOST_BESIDE)
+        return max(beside * state.reading * speed.read_s / speed.token_s, free)
     tokens, steps = state.remaining_tokens, state.memory_steps
     if speed.calibrated and free >= LEAST_FREE:
         return free
