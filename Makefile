@@ -6,6 +6,7 @@ FRESH ?=
 # Passed on to `blend run`, for example BLEND_ARGS="--policy fcfs".
 BLEND_ARGS ?=
 PYTEST_ARGS ?=
+PARALLEL := -n auto --maxprocesses 4
 # For example PAPER_ARGS=--quick, or PAPER_ARGS="--only fig-11".
 PAPER_ARGS ?=
 # For example BENCH_ARGS="--case a --repeat 1".
@@ -14,7 +15,7 @@ BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test test-fast lint types check paper bench bench-scale bench-plan accidents chaos docs pictures release-check audit clean
+.PHONY: help setup model demo test test-sim test-vllm test-fast lint types check paper bench bench-scale bench-plan accidents chaos docs pictures release-check audit clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' Makefile | while read -r target text; do \
@@ -42,11 +43,17 @@ demo: model ## run examples/requests.jsonl on a real small model and show what c
 	@echo "job:     $(DEMO)/results.blend (look into it with \`$(BIN)/blend show $(DEMO)/results.blend tree\`)"
 	@echo "again:   \`make demo\` shows this run at once, \`make demo FRESH=1\` runs it anew"
 
-test: setup ## run every test, those on a real vLLM too
-	$(BIN)/pytest $(PYTEST_ARGS)
+test: test-sim test-vllm ## run every test, those on a real vLLM too
+
+test-sim: setup ## run the tests that start no vLLM
+	@# pytest says 5 where nothing is selected.
+	$(BIN)/pytest $(PARALLEL) --dist loadfile -m "not vllm" $(PYTEST_ARGS) || [ $$? -eq 5 ]
+
+test-vllm: setup ## run the tests on a real vLLM, which takes all cores: one after another
+	$(BIN)/pytest -m vllm $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 test-fast: setup ## run the tests that start no vLLM (under a minute)
-	$(BIN)/pytest -n auto --maxprocesses 4 -m "not vllm and not slow" $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) -m "not vllm and not slow" $(PYTEST_ARGS)
 
 lint: setup ## check style and formatting
 	$(BIN)/ruff check .

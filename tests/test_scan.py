@@ -195,7 +195,8 @@ def test_a_pace_counts_nothing_of_rows_that_are_withdrawn(pacing: Pacing) -> Non
     assert inside["inside"] == counts["inside"] == counts["queued"] == len(kept)
     assert inside["backlog"] == counts["queued_tokens"] == 100 * len(kept)
     scanner.withdraw(kept)
-    assert not any(inside[name] for name in ("inside", "backlog", "used_left", "urgent"))
+    assert not any(inside[name] for name in ("inside", "backlog", "urgent"))
+    assert inside["used_left"] == pytest.approx(0.0, abs=1e-9)
     assert scanner._state.gate.state[0]["prefilling"] == 0
 
 

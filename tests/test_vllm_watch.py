@@ -40,12 +40,12 @@ class Host:
         scratch = self._folder / "scratch"
         pace = SharedPace.create(scratch / PACE_FILE)
         engine = VllmEngine(self.process, theirs, log, scratch, pace, stall_s=stall_s)
-        self.pipe.send(Ready(Capacity(1000, 8, 100, 100, 16), "0"))
+        self.pipe.send([Ready(Capacity(1000, 8, 100, 100, 16), "0")])
         engine.wait_ready()
         return engine
 
     def say(self, report: StepReport, *, received: int = 1) -> None:
-        self.pipe.send(Moved(report, received))
+        self.pipe.send([Moved(report, received)])
 
 
 @pytest.fixture
