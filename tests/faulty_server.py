@@ -28,11 +28,13 @@ def soundly(_name: str, _attempt: int) -> Fault:
 class FaultyServer:
     """What the server does, and what has arrived; a request is known by the end of its prompt.
 
-    ``fault_of`` names the fault of a request's attempt, counted from 1.
+    ``fault_of`` names the fault of a request's attempt, counted from 1; no answer goes out before
+    ``answers_from`` requests have arrived.
     """
 
     fault_of: FaultOf = soundly
     answer_s: float = 0.0
+    answers_from: int = 0
     key: str | None = None
     models: Any = field(default_factory=lambda: [{"id": MODEL, "max_model_len": 2048}])
     models_status: int = 200
@@ -89,6 +91,8 @@ class FaultyServer:
         whole = orjson.dumps(answer(name))
         if kind == "none":
             await asyncio.sleep(self.answer_s)
+            while len(self.arrivals) < self.answers_from:
+                await asyncio.sleep(0.01)
             return web.Response(body=whole, content_type="application/json")
         if kind == "hang":
             await asyncio.sleep(60)

@@ -190,7 +190,8 @@ def test_the_run_remembers_which_server_it_was(source: Path, tiny_tokenizer_dir:
 def test_a_sample_that_is_not_through_goes_on_beside_the_plan_and_nothing_is_asked_twice(
     source: Path, tiny_tokenizer_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(FaultyServer(answer_s=1.0)) as server:
+    # Whatever is sampled is only answered beside what the plan lets in.
+    with serving(FaultyServer(answers_from=ROWS // 2)) as server:
         argv = command(
             source, server, tiny_tokenizer_dir, "--sample-seconds", "0.1", "--sample-rate", "0.2"
         )
@@ -211,7 +212,7 @@ def test_a_sample_that_is_cut_off_is_dropped_at_the_server_too(
     source: Path, tiny_tokenizer_dir: Path
 ) -> None:
     job = source.with_name("out.blend")
-    with serving(FaultyServer(answer_s=1.0)) as server:
+    with serving(FaultyServer(answer_s=60)) as server:
         argv = command(source, server, tiny_tokenizer_dir, "--sample-rate", "0.2")
         _, _, _, _, _, *engine = argv
         assert main(["ingest", str(source), "--job", str(job), *engine[:2]]) == 0
