@@ -52,7 +52,7 @@ test-sim: setup ## run the tests that start no vLLM
 test-vllm: setup ## run the tests on a real vLLM, which takes all cores: one after another
 	$(BIN)/pytest -m vllm $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
-test-fast: setup ## run the tests that start no vLLM (under a minute)
+test-fast: setup ## run the quick tests among those that start no vLLM (a minute or two)
 	$(BIN)/pytest $(PARALLEL) -m "not vllm and not slow" $(PYTEST_ARGS)
 
 lint: setup ## check style and formatting
