@@ -182,7 +182,9 @@ class VllmEngine:
             self._moved_s = time.monotonic()
         self._inside += 1
         self._submitted += request.sequences
-        prompt = request.prompt.astype("<u4", copy=False).tobytes()
+        # Of a chat alone: nothing else is rendered.
+        known = request.endpoint == "/v1/chat/completions"
+        prompt = request.prompt.astype("<u4", copy=False).tobytes() if known else b""
         work = Work(request.row, request.endpoint, request.body, request.sequences, prompt)
         self._outbox.put(work)
 

@@ -30,7 +30,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One request to answer; ``prompt``: the token ids that the job has of it, uint32."""
+    """One request to answer; ``prompt``: the token ids that the job has of a chat, uint32."""
 
     row: int
     endpoint: Endpoint

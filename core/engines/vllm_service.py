@@ -161,8 +161,7 @@ class Service:
         fields = json.loads(work.body)
         if fields.pop("stream", None):
             return vllm_compat.refusal("`stream` must be false in a batch")
-        if work.endpoint == "/v1/chat/completions":
-            self._prompts.begin(fields, work.prompt)
+        self._prompts.begin(fields, work.prompt)
         return await handler.respond(fields | {"model": self._served_model_name})
 
     def _observe(self, step: vllm_compat.EngineStep) -> None:
