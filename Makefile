@@ -47,13 +47,13 @@ test: test-sim test-vllm ## run every test, those on a real vLLM too
 
 test-sim: setup ## run the tests that start no vLLM
 	@# pytest says 5 where nothing is selected.
-	$(BIN)/pytest $(PARALLEL) --dist loadfile -m "not vllm" $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest $(PARALLEL) --dist loadgroup -m "not vllm" $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
-test-vllm: setup ## run the tests on a real vLLM, which takes all cores: one after another
-	$(BIN)/pytest -m vllm $(PYTEST_ARGS) || [ $$? -eq 5 ]
+test-vllm: setup ## run the tests on a real vLLM, two at a time
+	$(BIN)/pytest -n 2 --dist loadgroup -m vllm $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 test-fast: setup ## run the quick tests among those that start no vLLM (a minute or two)
-	$(BIN)/pytest $(PARALLEL) -m "not vllm and not slow" $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) --dist loadgroup -m "not vllm and not slow" $(PYTEST_ARGS)
 
 lint: setup ## check style and formatting
 	$(BIN)/ruff check .

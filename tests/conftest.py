@@ -12,12 +12,29 @@ from tests import tiny_engine
 from tests.small_memory import SmallMemory, opened_small_memory
 from tests.tiny_model import tiny_model
 from tests.vllm_reference import vllm_serve
+from tests.vllm_starts import let_vllm_fork
 
 # A busy machine is no counterexample, and what passes here is to pass everywhere. New examples are
 # looked for with `--hypothesis-profile search`.
 hypothesis.settings.register_profile("search", deadline=None)
 hypothesis.settings.register_profile("same examples", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("same examples")
+
+
+_SHARED_ENGINES = {"engine": "engine", "server": "engine", "small_memory": "small memory"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses one thing goes to one process: an engine of the session, a fixture of a module."""
+    for item in items:
+        fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+        scopes = {one.scope for found in fixtures.values() for one in found[-1:]}
+        groups = [group for name, group in _SHARED_ENGINES.items() if name in fixtures]
+        if "module" in scopes:
+            groups = groups or [item.path.stem]
+        if groups and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(groups[0]))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,6 +46,14 @@ def _own_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         home = tmp_path_factory.mktemp("home")
         patch.setenv("BLEND_PROFILES", str(home / "profiles.json"))
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_vllm(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if any(item.get_closest_marker("vllm") for item in request.session.items):
+            let_vllm_fork(patch)
         yield
 
 

@@ -15,6 +15,7 @@ from blend.core.engines import EngineDiedError
 from blend.core.engines.vllm import VllmEngine
 from blend.core.errors import BlendError
 from tests.tiny_engine import TEXT, engine_core, living, request, settings, text, wait_until
+from tests.vllm_starts import let_vllm_spawn
 
 pytestmark = pytest.mark.vllm
 
@@ -86,12 +87,23 @@ while True:
 
 
 @pytest.mark.parametrize(
-    ("victims", "moment"),
-    [("parent", "at work"), ("parent and host", "at work"), ("parent and host", "starting")],
+    ("victims", "moment", "way"),
+    [
+        ("parent", "at work", "forked"),
+        ("parent and host", "at work", "spawned"),
+        ("parent and host", "starting", "spawned"),
+    ],
 )
 def test_no_engine_process_survives_its_killed_parent(
-    tiny_model_dir: Path, tmp_path: Path, victims: str, moment: str
+    tiny_model_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    victims: str,
+    moment: str,
+    way: str,
 ) -> None:
+    if way == "spawned":
+        let_vllm_spawn(monkeypatch)
     command = [sys.executable, "-c", DRIVER, tiny_model_dir, tmp_path / "engine.log", moment]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent
