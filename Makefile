@@ -6,7 +6,9 @@ FRESH ?=
 # Passed on to `blend run`, for example BLEND_ARGS="--policy fcfs".
 BLEND_ARGS ?=
 PYTEST_ARGS ?=
-PARALLEL := -n auto --maxprocesses 4
+# How: tests/side_by_side.py.
+SIDE_BY_SIDE := --dist loadscope --no-loadscope-reorder
+PARALLEL := -n auto --maxprocesses 4 $(SIDE_BY_SIDE)
 # For example PAPER_ARGS=--quick, or PAPER_ARGS="--only fig-11".
 PAPER_ARGS ?=
 # For example BENCH_ARGS="--case a --repeat 1".
@@ -47,13 +49,13 @@ test: test-sim test-vllm ## run every test, those on a real vLLM too
 
 test-sim: setup ## run the tests that start no vLLM
 	@# pytest says 5 where nothing is selected.
-	$(BIN)/pytest $(PARALLEL) --dist loadgroup -m "not vllm" $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest $(PARALLEL) -m "not vllm" $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 test-vllm: setup ## run the tests on a real vLLM, two at a time
-	$(BIN)/pytest -n 2 --dist loadgroup -m vllm $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest -n 2 $(SIDE_BY_SIDE) -m vllm $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 test-fast: setup ## run the quick tests among those that start no vLLM (a minute or two)
-	$(BIN)/pytest $(PARALLEL) --dist loadgroup -m "not vllm and not slow" $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) -m "not vllm and not slow" $(PYTEST_ARGS)
 
 lint: setup ## check style and formatting
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -21,20 +22,20 @@ hypothesis.settings.register_profile("same examples", deadline=None, derandomize
 hypothesis.settings.load_profile("same examples")
 
 
-_SHARED_ENGINES = {"engine": "engine", "server": "engine", "small_memory": "small memory"}
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+        from tests.side_by_side import turn
+
+        items.sort(key=turn)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses one thing goes to one process: an engine of the session, a fixture of a module."""
-    for item in items:
-        fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
-        scopes = {one.scope for found in fixtures.values() for one in found[-1:]}
-        groups = [group for name, group in _SHARED_ENGINES.items() if name in fixtures]
-        if "module" in scopes:
-            groups = groups or [item.path.stem]
-        if groups and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(groups[0]))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from tests.side_by_side import SideBySide
+
+    return SideBySide(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,7 +21,6 @@ from tests.vllm_scheduler import complete, quiet_vllm, schedule, vllm_request, v
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.xdist_group("vllm in process"),
 ]
 
 CONTEXT_TOKENS = 512

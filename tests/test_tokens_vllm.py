@@ -17,7 +17,6 @@ from tests.request_lines import accepted, chat, completion, response
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.xdist_group("vllm in process"),
 ]
 
 # Shows everything that a template is given, so that the token ids tell any difference.

@@ -23,7 +23,6 @@ from tests.vllm_scheduler import (
 pytestmark = [
     pytest.mark.vllm,
     pytest.mark.filterwarnings("ignore"),
-    pytest.mark.xdist_group("vllm in process"),
 ]
 
 CAPACITY = Capacity(
