@@ -26,6 +26,7 @@ from blend.core.schedule import Schedule
 from blend.store import followers, lock, plans, results, retries, rows, runs, settings, sources
 from blend.store.database import Database, open_database
 from blend.store.disk_sync import DiskSync
+from blend.store.read_only import log_path
 from blend.store.records import (
     Answered,
     Counts,
@@ -366,9 +367,12 @@ class Job:
         """
         results.record(self._database, run, completions, now=time.time(), durable=durable)
 
-    def disk_sync(self) -> DiskSync:
-        """Return what brings commits to the disk; the job must have been written, as by a run."""
-        return DiskSync(self.path)
+    def disk_sync(self) -> DiskSync | None:
+        """Return what brings commits to the disk; the job must have been written, as by a run.
+
+        None where the job has no write-ahead log, as on a file system that does not allow for one.
+        """
+        return DiskSync(self.path) if log_path(self.path).exists() else None
 
     def release(self, of_rows: Iterable[int] | None = None) -> int:
         """Return rows in flight, all by default, to pending; say how many there were."""

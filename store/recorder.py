@@ -44,8 +44,8 @@ class Recorder:
             self._save_what_fits()
             self.flush()
         finally:
-            assert self._disk is not None
-            self._disk.close()
+            if self._disk is not None:
+                self._disk.close()
 
     def add(self, completions: Iterable[Completion]) -> None:
         """Take completions in; save when the batch is full or old."""

@@ -98,3 +98,15 @@ def test_a_disk_that_fails_ends_the_run_resumable(
 
     assert raised.value.exit_code == RESUMABLE
     assert kept == 1
+
+
+def test_a_job_without_a_write_ahead_log_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with filled_job(tmp_path / "j.db", rows=1) as job:
+        job._database.connection.execute("PRAGMA journal_mode = DELETE")
+        monkeypatch.setattr("os.fsync", failing(errno.EIO))
+        with Recorder(job, begun(job), clock=stands_still) as recorder:
+            recorder.add([answer(0)])
+
+        assert job.counts().answered == 1
