@@ -17,7 +17,7 @@ from blend.cli.job_model import shape_of
 from blend.cli.machine import datasheet, gpu_name
 from blend.cli.profiles import measured_in, profile_key
 from blend.core.engines.engine_probe import probe_batches, probed
-from blend.core.errors import BlendError
+from blend.core.errors import RESUMABLE, BlendError
 from blend.core.planning.calibration import (
     BESIDE,
     NOTHING,
@@ -154,6 +154,12 @@ def measure_layers(
     shape = model.shape(on_cpu=device == "cpu")
     knee = free_tokens(engine_model(hardware, shape))
     found = step_costs(points, best.tolist(), knee_tokens=knee)
+    if found.profile.costs.token_s <= 0.0:
+        raise BlendError(
+            "the machine cannot be measured: steps of many tokens took no longer than of few",
+            hint="calibrate again when nothing else runs, or with more `--seconds`",
+            exit_code=RESUMABLE,
+        )
     figures = machine_figures(
         found,
         widths,
