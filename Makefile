@@ -3,8 +3,9 @@ BIN := .venv/bin
 DEMO := demo
 # `make demo FRESH=1` throws the last demo's job away and runs all of it again.
 FRESH ?=
-# Passed on to `blend run`, for example BLEND_ARGS="--policy fcfs".
-BLEND_ARGS ?=
+# Passed on to `blend run`, for example BLEND_ARGS="--policy fcfs". The published method is what there
+# is to see: by default so few requests would run in the order of their file, which is as good.
+BLEND_ARGS ?= --policy paper
 PYTEST_ARGS ?=
 PARALLEL := -n auto --maxprocesses 4
 # For example PAPER_ARGS=--quick, or PAPER_ARGS="--only fig-11".

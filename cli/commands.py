@@ -49,7 +49,7 @@ COMMANDS = {
         "plan_command",
         "Stages",
         "Run a small sample to learn output lengths, then put all requests in order.",
-        "blend plan batch.blend --policy auto",
+        "blend plan batch.blend --hardware h200",
     ),
     "execute": Command(
         "blend.cli.execute",

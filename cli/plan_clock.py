@@ -59,8 +59,13 @@ class PlanClock:
         self._asked_s = now_s
         return now_s + last_s - self._started_s < self.limit_s
 
-    def compiles(self) -> bool:
-        """Tell whether the kernels are compiled already, or the time allows for it."""
+    @property
+    def compiled(self) -> bool:
+        """Tell whether the kernels are compiled already."""
         from blend.core.kernels.compiled import kept  # numba is slow to import
 
-        return self.limit_s >= COMPILE_S or kept("loop.run_in_order")
+        return kept("loop.run_in_order")
+
+    def compiles(self) -> bool:
+        """Tell whether the kernels are compiled already, or the time allows for it."""
+        return self.limit_s >= COMPILE_S or self.compiled

@@ -256,6 +256,8 @@ def _guarded_plan(
 
     clock.limit_s = max(clock.limit_s, CHOOSE_S)
     with clock.stopped():
+        if not clock.compiled:
+            logger.info("compiling the simulator, which takes a minute or two, once")
         warm_up(engine)
     return guarded_plan(
         prompts,

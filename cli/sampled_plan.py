@@ -47,7 +47,7 @@ class PlanChoices:
     identical requests whose answers chance does not decide one runs for all.
     """
 
-    policy: PolicyChoice = "paper"
+    policy: PolicyChoice = "auto"
     sample_rate: float = 0.01
     sample_s: float = 30.0
     hardware: str | None = None

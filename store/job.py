@@ -1,9 +1,9 @@
 """The job: everything that persists of a batch, in one SQLite file.
 
 One method is one transaction. Whoever opens the file sees whole states only; what a method has
-saved when it returns stays saved when the process is killed, and results, plans and completed
-sources also when the power fails. Methods raise BlendError for what the user can repair: a full
-disk, a locked or damaged file.
+saved when it returns stays saved when the process is killed; plans, completed sources and, unless
+a thread sees to it (`store/disk_sync.py`), results also when the power fails. Methods raise
+BlendError for what the user can repair: a full disk, a locked or damaged file.
 """
 
 import time
@@ -25,6 +25,8 @@ from blend.core.request import Request
 from blend.core.schedule import Schedule
 from blend.store import followers, lock, plans, results, retries, rows, runs, settings, sources
 from blend.store.database import Database, open_database
+from blend.store.disk_sync import DiskSync
+from blend.store.read_only import log_path
 from blend.store.records import (
     Answered,
     Counts,
@@ -358,9 +360,19 @@ class Job:
         """Mark rows that an earlier run began as in flight in this one; no other is in flight."""
         results.carry_on(self._database, run, of_rows)
 
-    def record(self, run: int, completions: Sequence[Completion]) -> None:
-        """Save results durably; of two results for a row the first stays."""
-        results.record(self._database, run, completions, now=time.time())
+    def record(self, run: int, completions: Sequence[Completion], *, durable: bool = True) -> None:
+        """Save results; of two results for a row the first stays.
+
+        Unless *durable*, without waiting for the disk: it is for a `disk_sync` then.
+        """
+        results.record(self._database, run, completions, now=time.time(), durable=durable)
+
+    def disk_sync(self) -> DiskSync | None:
+        """Return what brings commits to the disk; the job must have been written, as by a run.
+
+        None where the job has no write-ahead log, as on a file system that does not allow for one.
+        """
+        return DiskSync(self.path) if log_path(self.path).exists() else None
 
     def release(self, of_rows: Iterable[int] | None = None) -> int:
         """Return rows in flight, all by default, to pending; say how many there were."""

@@ -5,6 +5,7 @@ from typing import Self
 
 from blend.core.completion import Completion
 from blend.core.errors import BlendError
+from blend.store.disk_sync import DiskSync
 from blend.store.job import Job
 
 BATCH_ROWS = 64
@@ -15,8 +16,9 @@ BEAT_S = 5.0
 class Recorder:
     """Hands completions to the job in batches of 64, or what there is once it is a second old.
 
-    Used as a context manager it saves the rest at the end, after an error or an interrupt too: all
-    of it or, on a disk that has no room for that, what fits.
+    Used as a context manager it does not wait for the disk, which a thread does, and saves the rest
+    at the end, after an error or an interrupt too: all of it or, on a disk that has no room for
+    that, what fits.
     ``add`` is to be called every few seconds at least, with nothing when nothing finished: it is
     what notices that a batch has grown old, and says every five seconds that the run is alive.
     """
@@ -28,8 +30,10 @@ class Recorder:
         self._waiting: list[Completion] = []
         self._oldest_s = 0.0
         self._beat_s = clock()
+        self._disk: DiskSync | None = None
 
     def __enter__(self) -> Self:
+        self._disk = self._job.disk_sync()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -39,6 +43,9 @@ class Recorder:
         except BlendError:
             self._save_what_fits()
             self.flush()
+        finally:
+            if self._disk is not None:
+                self._disk.close()
 
     def add(self, completions: Iterable[Completion]) -> None:
         """Take completions in; save when the batch is full or old."""
@@ -59,8 +66,10 @@ class Recorder:
         """Save everything taken in so far."""
         if self._waiting:
             # Emptied only once saved: a flush that was interrupted can be done again.
-            self._job.record(self._run, self._waiting)
+            self._job.record(self._run, self._waiting, durable=self._disk is None)
             self._waiting = []
+            if self._disk is not None:
+                self._disk.ask()
 
     def _save_what_fits(self) -> None:
         left = []

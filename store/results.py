@@ -54,14 +54,21 @@ def start_rows(database: Database, run: int, rows: Iterable[int]) -> None:
         )
 
 
-def record(database: Database, run: int, completions: Sequence[Completion], *, now: float) -> None:
-    """Save *completions* durably in one transaction, also as the results of rows that follow.
+def record(
+    database: Database,
+    run: int,
+    completions: Sequence[Completion],
+    *,
+    now: float,
+    durable: bool = True,
+) -> None:
+    """Save *completions* in one transaction, also as the results of rows that follow.
 
     Of two results for a row the first stays. A plan's sample runs before it is known who follows
     whom in that plan, so it brings the rows that ran their results alone.
     """
     size_bytes = sum(len(c.body) for c in completions)
-    with database.write(durable=True, size_bytes=size_bytes) as sql:
+    with database.write(durable=durable, size_bytes=size_bytes) as sql:
         followed = _first(
             sql,
             "EXISTS (SELECT 1 FROM followers)"

@@ -57,7 +57,7 @@ def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendErro
                 exit_code=IN_USE,
             )
         case sqlite3.SQLITE_FULL:
-            return _disk_full(path, size_bytes)
+            return disk_full(path, size_bytes)
         case sqlite3.SQLITE_NOTADB:
             return BlendError(
                 f"not a job: {path}", hint=job_beside(path) or "jobs are made by `blend ingest`"
@@ -72,7 +72,7 @@ def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendErro
             return _refusal(error, path)
         case sqlite3.SQLITE_IOERR if _free_bytes(path) < WORK_BYTES:
             # SQLite could not make its index of the write-ahead log, which readers need too.
-            return _disk_full(path, max(size_bytes, WORK_BYTES))
+            return disk_full(path, max(size_bytes, WORK_BYTES))
         case sqlite3.SQLITE_IOERR:
             return BlendError(
                 f"job cannot be read or written: {path}: {error}",
@@ -83,7 +83,8 @@ def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendErro
             return None
 
 
-def _disk_full(path: Path, size_bytes: int) -> DiskFullError:
+def disk_full(path: Path, size_bytes: int = 0) -> DiskFullError:
+    """Return what to say where ``size_bytes``, about what is to be written, do not fit."""
     return DiskFullError(
         f"disk full: {path}: {size_bytes:,} bytes to write, {_free_bytes(path):,} free",
         hint="free some space and run the same command again; what was saved stays",

@@ -185,6 +185,7 @@ def test_an_interrupt_drains_and_a_second_one_stops_at_once(
 
     monkeypatch.setattr("blend.core.engines.sim.SimEngine", Interrupted)
     few = ["--max-num-seqs", "1"]
+    assert main(["plan", str(planned), *SIM, "--policy", "dfs"]) == 0
     assert main(["execute", str(planned), *EXECUTE_SIM, *few]) == 4
     with Job.open(planned) as opened:
         drained = opened.counts()

@@ -25,14 +25,14 @@ from blend.core.engines.vllm_messages import Start
 from blend.core.planning.hardware import ModelShape, model_shape
 from blend.store.job import Job
 
-Way = Literal["generate-file", "generate-dfs", "run-batch", "blend-default", "blend-auto"]
+Way = Literal["generate-file", "generate-dfs", "run-batch", "blend-paper", "blend-auto"]
 
 WAYS: Mapping[Way, str] = {
     "generate-file": "`LLM.generate`, file order",
     "generate-dfs": "`LLM.generate`, depth-first order",
     "run-batch": "`run-batch`",
-    "blend-default": "`blend execute`, default policy",
-    "blend-auto": "`blend execute`, policy auto",
+    "blend-paper": "`blend execute`, policy paper",
+    "blend-auto": "`blend execute`",
 }
 BLOCK_TOKENS = 32
 

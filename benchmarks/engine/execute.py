@@ -67,9 +67,7 @@ class Execute:
         """Plan without a sample, whose results would be taken out of the comparison."""
         path = self._planned(policy)
         shutil.copy(self._job_path, path)
-        choices = plan_choices(no_sample=True)
-        if policy != "default":
-            choices = replace(choices, policy=_policy(policy))
+        choices = replace(plan_choices(no_sample=True), policy=_policy(policy))
         started = time.monotonic()
         with Job.open(path) as job:
             # The engine lives on with the options that all ways have.

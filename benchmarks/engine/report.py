@@ -138,7 +138,7 @@ def interval(values: Sequence[float]) -> str:
 def _verdicts(rows: Sequence[Row]) -> Iterable[str]:
     """Yield a line for each thing that is asked of blend in this case."""
     case = rows[0]["case"]
-    ours: tuple[Way, ...] = ("blend-default", "blend-auto")
+    ours: tuple[Way, ...] = ("blend-paper", "blend-auto")
     for way in ours:
         over_file = ratios(rows, "generate-file", way)
         if not over_file:

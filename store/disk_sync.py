@@ -1,0 +1,72 @@
+"""What has been committed reaches the disk from a thread, so that no one waits for it.
+
+A disk takes milliseconds to say that it has something, and up to seconds while an engine keeps all
+processors busy. Whoever feeds the engine would let it run dry meanwhile.
+"""
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+from blend.core.errors import RESUMABLE, BlendError
+from blend.store.read_only import log_path
+from blend.store.sqlite_errors import disk_full
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class DiskSync:
+    """Brings the write-ahead log of an open job to the disk, again and again when asked to.
+
+    The log may be opened and closed beside SQLite, which holds no lock on it, unlike the job's own
+    file. It must be there: the job has been written since it was opened, and stays open.
+    """
+
+    def __init__(self, job_path: Path):
+        self._path = job_path
+        self._log = os.open(log_path(job_path), os.O_RDWR)
+        self._due = threading.Event()
+        self._ending = False
+        self._failure: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="disk sync", daemon=True)
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Have what is committed by now brought to the disk, without waiting for it.
+
+        Raises BlendError when that has failed before.
+        """
+        self._raise_failure()
+        self._due.set()
+
+    def close(self) -> None:
+        """Wait until the disk has all that is committed by now; BlendError when it cannot."""
+        self._ending = True
+        self._due.set()
+        self._thread.join()
+        os.close(self._log)
+        self._raise_failure()
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            self._due.wait()
+            self._due.clear()
+            last = self._ending
+            try:
+                os.fsync(self._log)
+            except OSError as error:
+                self._failure = error
+                return
+
+    def _raise_failure(self) -> None:
+        if (failure := self._failure) is None:
+            return
+        if failure.errno in _NO_ROOM:
+            raise disk_full(self._path) from failure
+        raise BlendError(
+            f"results cannot be brought to the disk: {self._path}: {failure.strerror}",
+            hint="check the disk; a job belongs on a local one",
+            exit_code=RESUMABLE,
+        ) from failure

@@ -1,0 +1,112 @@
+"""Results reach the disk without anyone waiting for it, and a disk that fails is heard of."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from blend.core.errors import RESUMABLE, BlendError
+from blend.store.job import DiskFullError, Job
+from blend.store.recorder import BATCH_ROWS, Recorder
+from tests.filled_job import answer, filled_job
+
+WAIT_S = 60
+
+
+def stands_still() -> float:
+    return 0.0
+
+
+def begun(job: Job) -> int:
+    return job.begin_run(purpose="execute", engine="sim", settings={})
+
+
+def answered_in(path: Path) -> int:
+    with Job.open(path) as job:
+        return job.counts().answered
+
+
+def failing(number: int) -> Callable[[int], None]:
+    def fsync(_descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fsync
+
+
+def test_results_are_saved_while_the_disk_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def slow(_descriptor: int) -> None:
+        asked.set()
+        assert answered.wait(WAIT_S)
+
+    monkeypatch.setattr("os.fsync", slow)
+    with (
+        filled_job(tmp_path / "j.db", rows=2 * BATCH_ROWS) as job,
+        Recorder(job, begun(job), clock=stands_still) as recorder,
+    ):
+        recorder.add(answer(row) for row in range(BATCH_ROWS))
+        assert asked.wait(WAIT_S)
+        recorder.add(answer(row) for row in range(BATCH_ROWS, 2 * BATCH_ROWS))
+        seen = answered_in(job.path)
+        answered.set()
+
+    assert seen == 2 * BATCH_ROWS
+
+
+def test_what_is_saved_last_reaches_the_disk_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    path = tmp_path / "j.db"
+    with filled_job(path, rows=1) as job:
+        run = begun(job)
+        monkeypatch.setattr("os.fsync", lambda _: synced.append(answered_in(path)))
+        with Recorder(job, run, clock=stands_still) as recorder:
+            recorder.add([answer(0)])
+
+    assert synced[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "words"),
+    [
+        (errno.ENOSPC, DiskFullError, "disk full"),
+        (errno.EIO, BlendError, "results cannot be brought to the disk"),
+    ],
+)
+def test_a_disk_that_fails_ends_the_run_resumable(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    kind: type[BlendError],
+    words: str,
+) -> None:
+    with filled_job(tmp_path / "j.db", rows=1) as job:
+        monkeypatch.setattr("os.fsync", failing(number))
+        with (
+            pytest.raises(kind, match=words) as raised,
+            Recorder(job, begun(job), clock=stands_still) as recorder,
+        ):
+            recorder.add([answer(0)])
+        kept = job.counts().answered
+
+    assert raised.value.exit_code == RESUMABLE
+    assert kept == 1
+
+
+def test_a_job_without_a_write_ahead_log_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with filled_job(tmp_path / "j.db", rows=1) as job:
+        job._database.connection.execute("PRAGMA journal_mode = DELETE")
+        monkeypatch.setattr("os.fsync", failing(errno.EIO))
+        with Recorder(job, begun(job), clock=stands_still) as recorder:
+            recorder.add([answer(0)])
+
+        assert job.counts().answered == 1
