@@ -7,7 +7,9 @@ FRESH ?=
 # is to see: by default so few requests would run in the order of their file, which is as good.
 BLEND_ARGS ?= --policy paper
 PYTEST_ARGS ?=
-PARALLEL := -n auto --maxprocesses 4
+# How: tests/side_by_side.py.
+SIDE_BY_SIDE := --dist loadscope --no-loadscope-reorder
+PARALLEL := -n auto --maxprocesses 4 $(SIDE_BY_SIDE)
 # For example PAPER_ARGS=--quick, or PAPER_ARGS="--only fig-11".
 PAPER_ARGS ?=
 # For example BENCH_ARGS="--case a --repeat 1".
@@ -48,10 +50,10 @@ test: test-sim test-vllm ## run every test, those on a real vLLM too
 
 test-sim: setup ## run the tests that start no vLLM
 	@# pytest says 5 where nothing is selected.
-	$(BIN)/pytest $(PARALLEL) --dist loadfile -m "not vllm" $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest $(PARALLEL) -m "not vllm" $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
-test-vllm: setup ## run the tests on a real vLLM, which takes all cores: one after another
-	$(BIN)/pytest -m vllm $(PYTEST_ARGS) || [ $$? -eq 5 ]
+test-vllm: setup ## run the tests on a real vLLM, two at a time
+	$(BIN)/pytest -n 2 $(SIDE_BY_SIDE) -m vllm $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 test-fast: setup ## run the quick tests among those that start no vLLM (a minute or two)
 	$(BIN)/pytest $(PARALLEL) -m "not vllm and not slow" $(PYTEST_ARGS)

@@ -104,7 +104,8 @@ def planned_work(
     ``as_planned``: it runs on the device that the plan is for, in time that a person waits; not so
     a server on a machine of its own, and made-up answers in virtual time.
     """
-    plan, whole = plan_of(job), schedule_of(job)
+    # Not read a second time where all of it runs: it is the largest that a run holds.
+    plan, whole = plan_of(job), schedule if len(schedule) == len(job) else schedule_of(job)
     costs = costs_in_plan(job, whole, capacity)
     each = costs.shared_out_s
     sizes = job.sizes()

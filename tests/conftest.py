@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -12,12 +13,29 @@ from tests import tiny_engine
 from tests.small_memory import SmallMemory, opened_small_memory
 from tests.tiny_model import tiny_model
 from tests.vllm_reference import vllm_serve
+from tests.vllm_starts import let_vllm_fork
 
 # A busy machine is no counterexample, and what passes here is to pass everywhere. New examples are
 # looked for with `--hypothesis-profile search`.
 hypothesis.settings.register_profile("search", deadline=None)
 hypothesis.settings.register_profile("same examples", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("same examples")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+        from tests.side_by_side import turn
+
+        items.sort(key=turn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from tests.side_by_side import SideBySide
+
+    return SideBySide(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,6 +47,14 @@ def _own_profiles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         home = tmp_path_factory.mktemp("home")
         patch.setenv("BLEND_PROFILES", str(home / "profiles.json"))
         patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_vllm(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if any(item.get_closest_marker("vllm") for item in request.session.items):
+            let_vllm_fork(patch)
         yield
 
 

@@ -203,6 +203,13 @@ print(int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[
 """
 
 
+@pytest.fixture(scope="module")
+def large_jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """A job, and one of ten times as many rows: the answers of that are 150 MB."""
+    folder = tmp_path_factory.mktemp("large")
+    return {rows: large_job(folder / f"{rows}.blend", rows) for rows in (3_000, 30_000)}
+
+
 def large_job(path: Path, rows: int) -> Path:
     with filled_job(path, rows=rows) as job:
         run = job.begin_run(purpose="execute", engine="sim", settings={})
@@ -212,15 +219,16 @@ def large_job(path: Path, rows: int) -> Path:
 
 
 def large_answer(row: int) -> Completion:
-    return answered(row, {"choices": [{"text": f"{row} " * 250}]})
+    return answered(row, {"choices": [{"text": f"{row:05} " * 850}]})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_memory_does_not_grow_with_the_job(tmp_path: Path, suffix: str) -> None:
+def test_memory_does_not_grow_with_the_job(
+    large_jobs: dict[int, Path], tmp_path: Path, suffix: str
+) -> None:
     peaks = []
-    for rows in (10_000, 100_000):
-        job = large_job(tmp_path / f"{rows}.blend", rows)
+    for rows, job in large_jobs.items():
         output = tmp_path / f"{rows}.{suffix}"
         command = [sys.executable, "-c", PEAK_MB, str(job), str(output)]
         ended = subprocess.run(command, capture_output=True, text=True, check=True)

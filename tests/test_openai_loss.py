@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from blend.core.completion import Completion
 from blend.core.engines import openai_health
 from blend.core.engines.openai import OpenAIEngine
 from tests.faulty_server import KEY, FaultyServer, serving
@@ -38,6 +39,25 @@ def test_a_server_that_is_gone_ends_the_run_and_what_came_before_counts() -> Non
     assert "cannot connect" in death
     # By default it is waited for much longer.
     assert took_s < 60
+
+
+def test_a_server_that_ends_with_requests_inside_ends_the_run_and_fails_none_of_them() -> None:
+    def first(name: str, _attempt: int) -> str:
+        return "none" if name == "r0" else "hang"
+
+    with serving(FaultyServer(first)) as server:
+        engine = OpenAIEngine(settings(server, patience=replace(HASTY, outage_s=0.3)))
+        for row in range(400):
+            engine.submit(request(row))
+        answered: list[Completion] = []
+        while not answered:
+            answered += engine.step().completions
+        wait_until(lambda: server.inside > 1)
+    death = death_of(engine)
+    engine.close()
+
+    assert "cannot connect" in death
+    assert [(completion.row, completion.status_code) for completion in answered] == [(0, 200)]
 
 
 def test_a_server_that_comes_back_in_time_costs_no_row() -> None:

@@ -1,7 +1,5 @@
 """The engine over HTTP against a real `vllm serve` on loopback."""
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from blend.cli.app import main
-from blend.core.engines import EngineDiedError
 from blend.core.engines.openai import OpenAIEngine
 from blend.core.engines.openai_messages import ServerSettings
 from blend.core.engines.openai_retry import Patience
@@ -24,9 +21,8 @@ from tests.tiny_engine import (
     chat,
     request,
     text,
-    wait_until,
 )
-from tests.vllm_reference import KEY, vllm_serve
+from tests.vllm_reference import KEY
 
 pytestmark = pytest.mark.vllm
 
@@ -107,18 +103,3 @@ def test_a_job_runs_from_end_to_end_and_its_prompts_are_those_of_the_plan(
         counts = job.counts()
         assert [c.prompt_tokens for _, c in job.results()] == job.sizes().prompt_tokens.tolist()
     assert counts.cached_tokens > 0
-
-
-def test_a_killed_server_ends_the_run(tiny_model_dir: Path, tmp_path: Path) -> None:
-    with vllm_serve(tiny_model_dir, tmp_path / "log") as (url, group), opened(url) as engine:
-        for row in range(rows := 400):
-            engine.submit(request(row, TEXT, text(max_tokens=900 if row else 1, ignore_eos=True)))
-        answered = []
-        while not answered:
-            answered += engine.step().completions
-        os.killpg(group, signal.SIGKILL)
-        with pytest.raises(EngineDiedError, match="cannot connect"):
-            wait_until(lambda: answered.extend(engine.step().completions))
-
-    assert {c.status_code for c in answered} == {200}
-    assert len(answered) < rows

@@ -108,7 +108,8 @@ SCHEMA = TOOL["function"]["parameters"]  # type: ignore[index]
         ),
         (TEXT, text(use_beam_search=True, n=2), lambda b: len(b["choices"]) == 2),
     ],
-    ids=str,
+    # Not by the address of a function: every worker is to know a test by the same name.
+    ids=lambda value: "holds" if callable(value) else str(value),
 )
 def test_a_field_means_what_it_means_to_vllm(
     engine: VllmEngine, endpoint: Endpoint, body: Body, holds: Callable[[Any], Any]

@@ -1,0 +1,50 @@
+"""Which tests may run in different processes, and in which order are they handed out?
+
+All but those that share something costly; what compiles the kernels first, what needs them last:
+meanwhile the other processes have enough else to do, and none compiles what another does.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+COMPILES = "test_simulate.py"
+
+# The engine of a session is started once in each process that asks for it, and vLLM loaded once.
+TOGETHER = {
+    COMPILES: "kernels",
+    "test_openai_vllm.py": "engine",
+    "test_vllm_contract.py": "engine",
+    "test_vllm_engine.py": "engine",
+    "test_sim_engine_vllm.py": "small memory",
+    "test_vllm_gate.py": "small memory",
+    "test_vllm_pacing.py": "small memory",
+    "test_sim_vllm.py": "vllm in process",
+    "test_tokens_vllm.py": "vllm in process",
+    "test_vllm_pace.py": "vllm in process",
+}
+
+
+class SideBySide(LoadScopeScheduling):
+    """Hands out tests one by one, but together those that share a fixture of their module.
+
+    Not by pytest-xdist's own groups: those of its release 3.8 do nothing with pytest 9.2.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        shares = _shares_a_fixture(self.config.rootpath / path)
+        return TOGETHER.get(Path(path).name) or (path if shares else nodeid)
+
+
+def turn(item: pytest.Item) -> int:
+    if item.path.name == COMPILES:
+        return 0
+    return 2 if item.get_closest_marker("slow") else 1
+
+
+@cache
+def _shares_a_fixture(path: Path) -> bool:
+    return 'scope="module"' in path.read_text()
