@@ -79,7 +79,7 @@ bench-scale: setup ## results a second and memory up to 400,000 requests: docs/r
 
 bench-plan: setup ## time and memory of a plan up to 4,000,000 requests: docs/results/plan-scale.md
 	$(BIN)/python -m benchmarks.plan_scale --write
-	$(BIN)/python -m benchmarks.decision_time
+	$(BIN)/python -m benchmarks.decision_time --write
 
 accidents: setup ## what blend and run-batch leave after the same accidents: docs/results/accidents.md
 	$(BIN)/python -m benchmarks.accidents

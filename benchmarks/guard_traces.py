@@ -1,6 +1,6 @@
 """Is a job, run as `auto` chooses, ever slower than in the file's or in depth-first order?
 
-python -m benchmarks.guard_traces [--real FOLDER] [--only openvid ...] [--results FILE]
+python -m benchmarks.guard_traces [--real FOLDER] [--only openvid] [--caches 40] [--results FILE]
 
 Every stand-in trace, a mixture of them, and the public traces in FOLDER, each in caches from one
 that hardly holds the largest request to one that holds forty of them. A sample has told lengths, as
@@ -9,6 +9,7 @@ that hardly holds the largest request to one that holds forty of them. A sample 
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -150,14 +151,16 @@ class Case:
         return Path(self.source).stem
 
 
-def cases(real_traces: Path | None, only: Sequence[str]) -> list[Case]:
+def cases(
+    real_traces: Path | None, only: Sequence[str], caches: Sequence[float] = CACHES
+) -> list[Case]:
     """Return what to run, of the jobs in *only* if it names any."""
     files = sorted(real_traces.glob("*.npz")) if real_traces else []
     sources = [*TRACES, "trace 2", *map(str, files)]
     # A mixture in a cache of one request takes minutes: one video at a time.
     every = [
         Case(source, cache, mode)
-        for cache in sorted(CACHES, reverse=True)
+        for cache in sorted(caches, reverse=True)
         for source in sources
         for mode in MODES
         if source != "trace 2" or cache > 2.0
@@ -203,11 +206,17 @@ def write(rows: Sequence[Sequence[str]], *, draws: int) -> str:
         "at most 8,192 tokens, `overlapped` on an A100-80G, with 2,048. A sample has told lengths "
         "and has run; the others run on the lengths that they have. `auto` chooses among up to "
         f"eleven ways, each simulated on {draws} draws of the lengths.\n\n"
-        f"{len(rows)} cases. `auto` is below {LEAST} in {missed} of them. The worst of each: "
+        f"{len(rows)} cases ({_by_cache(rows)}). `auto` is below {LEAST} in {missed} of them. "
+        "The worst of each: "
         + ", ".join(f"{name} {worst[name]:.3f}" for name in COLUMNS)
         + ".\n\n"
         + table(HEADER, rows)
     )
+
+
+def _by_cache(rows: Sequence[Sequence[str]]) -> str:
+    found = Counter(row[HEADER.index("cache")] for row in rows)
+    return ", ".join(f"{count} with a cache of {cache}" for cache, count in found.items())
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -215,11 +224,12 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.guard_traces")
     parser.add_argument("--real", type=Path, metavar="FOLDER", help="public traces, as .npz")
     parser.add_argument("--only", nargs="*", default=[], help="names of traces")
+    parser.add_argument("--caches", nargs="+", type=float, default=CACHES, metavar="TIMES")
     parser.add_argument("--draws", type=int, default=3, help="of the guard")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--results", type=Path, metavar="FILE", help="where the document goes")
     options = parser.parse_args(arguments)
-    wanted = cases(options.real, options.only)
+    wanted = cases(options.real, options.only, options.caches)
     rows: dict[Case, list[str]] = {}
     with ProcessPoolExecutor(options.jobs) as pool:
         running = {pool.submit(measure, case, options.draws): case for case in wanted}

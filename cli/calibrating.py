@@ -20,6 +20,7 @@ from blend.core.engines.engine_probe import probe_batches, probed
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.planning.calibration import (
     BESIDE,
+    BESIDE_SHARES,
     NOTHING,
     MachineFigures,
     StepPoint,
@@ -37,6 +38,7 @@ from blend.core.planning.hardware import (
     model_config,
     model_shape,
 )
+from blend.core.planning.interference import fit_interference
 from blend.core.planning.parameters import LayerWidths, layer_widths, text_config
 from blend.core.planning.profile import Measured, Validated, validated
 from blend.core.planning.ways import free_tokens
@@ -168,7 +170,7 @@ def measure_layers(
         one_token_s=float(best[0]),
         nothing_s=nothing_s,
         engine=engine,
-        together=steps.together_share(BESIDE),
+        together=fit_interference(*np.array(steps.at_once(BESIDE, BESIDE_SHARES)).T),
     )
     return LayersMeasured(points, found, figures, steps.layers, rounds)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from blend.core.planning.engine_model import EngineModel, engine_model
-from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.hardware import ModelShape, stored_hardware
 from blend.core.planning.judgement import Against, AnsweredRows, Judgement, judge
 from blend.core.planning.timeline import Stretches, TimelineBuckets, measured_timeline
 from blend.store.job import Job, PlanRecord, Step
@@ -16,7 +16,7 @@ def planned_engine(plan: PlanRecord) -> EngineModel:
     """Return the engine that a plan was made for."""
     settings = plan.settings
     return engine_model(
-        Hardware(**settings["hardware"]),
+        stored_hardware(settings["hardware"]),
         ModelShape(**settings["model"]),
         mode=settings.get("mode", "sequential"),
     )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from blend.cli.profile_store import read_section
+from blend.cli.profile_store import profiles_path, read_section
 from blend.core.command_line import command_line
 from blend.core.errors import BlendError
 from blend.core.planning.hardware import (
@@ -17,6 +17,7 @@ from blend.core.planning.hardware import (
     Hardware,
     hardware_for_gpu,
     hardware_preset,
+    stored_hardware,
 )
 
 
@@ -63,13 +64,16 @@ def this_hardware(name: str | None) -> Hardware:
     BlendError where the name is of nothing.
     """
     if name == CALIBRATED:
-        return _required(_calibrated(device_name(), None), "this machine was not calibrated")
+        return _required(device_name(), None, "this machine was not calibrated")
     if name and is_file_of_profiles(name):
         device = device_in(Path(name))
-        return _required(_calibrated(device, Path(name)), f"no machine is described in {name}")
+        return _required(device, Path(name), f"no machine is described in {name}")
     if name:
         return hardware_preset(name)
-    return _calibrated(device_name(), None) or datasheet()
+    # Another version's entry with other fields counts as none.
+    with suppress(KeyError, TypeError, ValueError):
+        return _calibrated(device_name(), None) or datasheet()
+    return datasheet()
 
 
 def datasheet() -> Hardware:
@@ -92,13 +96,17 @@ def _calibrated(device: str, path: Path | None) -> Hardware | None:
     entry: Mapping[str, Any] | None = read_section("machines", path).get(device)
     if entry is None:
         return None
-    # Another version's entry with other fields counts as none.
-    with suppress(KeyError, TypeError):
-        return replace(Hardware(**entry["hardware"]), source="calibrated")
-    return None
+    return replace(stored_hardware(entry["hardware"]), source=CALIBRATED)
 
 
-def _required(found: Hardware | None, lacking: str) -> Hardware:
+def _required(device: str, path: Path | None, lacking: str) -> Hardware:
+    hint = f"`{command_line('blend', 'calibrate')}` measures it"
+    try:
+        found = _calibrated(device, path)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BlendError(
+            f"{path or profiles_path()}: the entry of {device} cannot be used: {error}", hint=hint
+        ) from None
     if found is None:
-        raise BlendError(lacking, hint=f"`{command_line('blend', 'calibrate')}` measures it")
+        raise BlendError(lacking, hint=hint)
     return found

@@ -13,7 +13,7 @@ from blend.cli.job_plan import plan_of, schedule_of
 from blend.cli.job_run import foreseen, planned_engine
 from blend.core.engines import Capacity, StepReport
 from blend.core.planning.choice import Costs, costs_of
-from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.hardware import ModelShape, stored_hardware
 from blend.core.planning.timeline import TimelineBuckets
 from blend.core.schedule import Schedule
 from blend.store.job import Job, PlanRecord
@@ -159,7 +159,7 @@ def costs_in_plan(job: Job, schedule: Schedule, capacity: Capacity) -> Costs:
         prompt_tokens=sizes.prompt_tokens,
         sequences=sizes.sequences,
         capacity=capacity,
-        hardware=Hardware(**settings["hardware"]),
+        hardware=stored_hardware(settings["hardware"]),
         model=ModelShape(**settings["model"]),
     )
 

@@ -4,6 +4,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,13 +31,16 @@ from blend.core.planning.calibration import (
 )
 from blend.core.planning.engine_model import StepCosts, engine_model
 from blend.core.planning.hardware import Hardware, hardware_preset, model_config, model_preset
+from blend.core.planning.interference import Interference, read_interference
 from blend.core.planning.parameters import layer_widths
 from blend.core.planning.profile import Profile, validated, with_costs
 from blend.store.job import Job
 from tests.batch_files import ingested, mixed
 from tests.measured_job import COSTS, job_that_ran
 
-MACHINE = Hardware("cpu", 1e11, 2e10, 8e9, step_overhead_s=0.004, interference=0.9)
+MACHINE = Hardware(
+    "cpu", 1e11, 2e10, 8e9, step_overhead_s=0.004, interference=Interference(0.2, 0.1, 0.05)
+)
 
 BUSY_TRIES = 10
 
@@ -92,14 +96,14 @@ def test_what_a_device_can_do_follows_from_the_steps_of_a_model() -> None:
         weight_bytes=shape.weight_bytes,
         one_token_s=0.022,
         nothing_s=0.001,
-        together=0.5,
+        together=Interference(0.5),
         engine=None,
     )
 
     assert widths.layers * widths.layer_parameters == pytest.approx(6.98e9, rel=0.01)
     assert figures.flops == pytest.approx(2 * 6.98e9 / 2e-3, rel=0.1)
     assert figures.bandwidth_bytes_s == pytest.approx(shape.kv_bytes_per_token / 2e-6, rel=0.1)
-    assert (figures.overhead_s, figures.together) == (0.001, 0.5)
+    assert (figures.overhead_s, figures.together) == (0.001, Interference(0.5))
 
 
 def test_an_engine_that_is_probed_tells_what_its_steps_cost() -> None:
@@ -160,9 +164,29 @@ def test_this_machine_is_as_it_was_calibrated(tmp_path: Path) -> None:
     assert this_hardware("calibrated") == elsewhere == found
     assert this_hardware("h200") == hardware_preset("h200")
     assert engine_model(found, model_preset("llama-3-8b")).overhead_s == 0.004
-    assert engine_model(found, model_preset("llama-3-8b")).interference == 0.9
+    assert engine_model(found, model_preset("llama-3-8b")).interference == MACHINE.interference
     with pytest.raises(BlendError, match="no machine"):
         this_hardware(str(tmp_path / "none.json"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [-0.1, 1.1, "0.2", [0.2], {}, {"constant": float("nan")}, {"constant": 0.5, "linear": 0.5}],
+)
+def test_an_interference_that_no_engine_can_have_is_not_taken(wrong: Any) -> None:
+    entry = asdict(MACHINE) | {"interference": wrong}
+    keep_entry("machines", device_name(), {"hardware": entry})
+
+    assert this_hardware(None).source != "calibrated"
+    with pytest.raises(BlendError, match="cannot be used"):
+        this_hardware("calibrated")
+
+
+def test_a_constant_interference_is_a_polynomial_without_the_rest() -> None:
+    entry = asdict(MACHINE) | {"interference": 0.9}
+    keep_entry("machines", device_name(), {"hardware": entry})
+
+    assert this_hardware("calibrated").interference == Interference(0.9)
 
 
 def test_a_plan_is_made_for_the_machine_as_it_was_measured(tmp_path, tiny_tokenizer_dir) -> None:
@@ -256,6 +280,7 @@ def test_the_layers_of_a_model_are_measured_in_torch(tiny_tokenizer_dir, capsys)
     assert len(fit["stretches"]) == len(step_points(many=False))
     assert all(one["measured_s"] > 0 for one in fit["stretches"])
     assert found["hardware"]["flops"] > 0
+    assert read_interference(found["hardware"]["interference"]) is not None
     assert 1 <= found["layers"] <= 4
 
 

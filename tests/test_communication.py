@@ -14,6 +14,7 @@ from blend.core.planning.hardware import (
     model_shape,
     several,
 )
+from blend.core.planning.interference import Interference
 from blend.core.planning.profile import with_costs
 
 A100, LLAMA = hardware_preset("a100-80g"), model_preset("llama-3-70b")
@@ -34,7 +35,9 @@ def test_a_step_of_eight_devices_sums_twice_a_layer_over_a_ring() -> None:
 
 
 def test_an_engine_that_overlaps_has_the_links_at_work_beside_the_rest() -> None:
-    engine, silent = (replace(one, mode="overlapped", interference=0.1) for one in (EIGHT, SILENT))
+    engine, silent = (
+        replace(one, mode="overlapped", interference=Interference(0.1)) for one in (EIGHT, SILENT)
+    )
     network = 1048 * engine.network_token_s + engine.network_step_s
 
     assert engine.step_s(**WORK) - silent.step_s(**WORK) == pytest.approx(0.1 * network)

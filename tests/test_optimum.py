@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from blend.core.engines import Capacity
 from blend.core.planning.engine_model import MODES, EngineModel, Mode
 from blend.core.planning.hardware import Hardware, ModelShape, Parallel, several
+from blend.core.planning.interference import Interference, at_once_s
 from blend.core.planning.optimum import (
     Work,
     bound_s,
@@ -19,6 +20,7 @@ from blend.core.planning.optimum import (
     work_of,
 )
 from blend.core.planning.tree import build_tree
+from tests.drawn_interference import interferences
 from tests.prompt_sets import Trie, prompts_of, token_lists
 
 HARDWARE = Hardware(
@@ -86,13 +88,13 @@ def test_work_is_counted_as_steps_do_it(token_ids: list[list[int]], data: st.Dat
     assert found.comp_s == pytest.approx(products, abs=1.01 * n * 4 * 10 * 6**2 / 1e6)
 
 
-@given(steps=step_lists, alpha=st.floats(0.0, 1.0))
+@given(steps=step_lists, interference=interferences)
 def test_no_overlapped_run_beats_the_practical_optimum(
-    steps: list[tuple[float, float]], alpha: float
+    steps: list[tuple[float, float]], interference: Interference
 ) -> None:
-    taken = sum(max(step) + alpha * min(step) for step in steps)
+    taken = sum(at_once_s(*step, interference=interference) for step in steps)
 
-    bound = practical_optimum_s(work_in_steps(steps, capacity=1), alpha=alpha)
+    bound = practical_optimum_s(work_in_steps(steps, capacity=1), interference=interference)
     assert bound <= taken * (1 + 1e-9)
 
 
@@ -115,7 +117,7 @@ def test_no_sequential_run_beats_its_bound(
 def test_a_perfect_run_meets_the_bounds() -> None:
     work = Work(comp_s=8.0, mem_s=4.0, held_token_steps=400.0, longest_tokens=3.0)
 
-    assert practical_optimum_s(work, alpha=0.25) == 9.0
+    assert practical_optimum_s(work, interference=Interference(0.25)) == 9.0
     assert fewest_steps(work, capacity_tokens=100) == 4.0
     assert sequential_bound_s(work, weights_s=1.0, capacity_tokens=100) == 12.0
     assert sequential_bound_s(work, weights_s=3.0, capacity_tokens=100) == 16.0
@@ -131,6 +133,7 @@ def test_a_perfect_run_meets_the_bounds() -> None:
     shared_bandwidth=st.booleans(),
     overhead_s=st.floats(0.0, 1.0),
     devices=st.integers(1, 3),
+    interference=interferences,
 )
 def test_no_run_of_an_engine_beats_its_bound(
     steps: list[tuple[int, int, int, int]],
@@ -138,6 +141,7 @@ def test_no_run_of_an_engine_beats_its_bound(
     shared_bandwidth: bool,
     overhead_s: float,
     devices: int,
+    interference: Interference,
 ) -> None:
     # The last of each: reads of prefixes that are held once and that several rows share.
     engine = EngineModel(
@@ -145,6 +149,7 @@ def test_no_run_of_an_engine_beats_its_bound(
         several(HARDWARE, Parallel(devices)),
         MODEL,
         mode,
+        interference=interference,
         overhead_s=overhead_s,
         attention=False,
         shared_bandwidth=shared_bandwidth,
@@ -164,7 +169,7 @@ def test_no_run_of_an_engine_beats_its_bound(
 
     assert bound_s(work, engine) <= taken * (1 + 1e-9)
     if mode == "overlapped":
-        assert practical_optimum_s(work, alpha=engine.interference) <= taken * (1 + 1e-9)
+        assert practical_optimum_s(work, interference=interference) <= taken * (1 + 1e-9)
 
 
 def test_a_small_job_waits_for_its_longest_answer() -> None:

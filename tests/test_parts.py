@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from blend.core.planning.dealing import Dealer, Standing
 from blend.core.planning.hardware import hardware_preset, model_preset
+from blend.core.planning.interference import TURNS, Interference
 from blend.core.planning.lengths import Observations
 from blend.core.planning.parts import (
     CUTS,
@@ -25,6 +26,7 @@ from blend.core.planning.parts import (
 from blend.core.planning.plan import make_plan
 from blend.core.prompts import Prompts
 from blend.core.schedule import LEFT, RIGHT, Policy, Schedule
+from tests.drawn_interference import interferences
 from tests.prompt_sets import prompts_of, token_lists
 from tests.small_jobs import blending
 from tests.small_jobs import grouped as grouped_requests
@@ -189,17 +191,17 @@ def test_rows_that_are_read_from_the_right_share_with_the_row_behind() -> None:
 standings = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=2, max_size=5)
 
 
-@given(token_lists, lengths, standings, st.sampled_from([0.15, 1.0]), st.randoms())
+@given(token_lists, lengths, standings, interferences, st.randoms())
 def test_dealing_keeps_every_row_and_brings_no_later_end(
     token_ids: list[list[int]],
     output: list[int],
     inside: list[tuple[float, float]],
-    beside: float,
+    interference: Interference,
     random: Random,
 ) -> None:
     prompts, schedule = planned(token_ids, output)
     walk = walked(prompts, schedule)
-    dealer = Dealer(walk, parts=len(inside), beside=beside)
+    dealer = Dealer(walk, parts=len(inside), interference=interference)
     owner = np.array([random.randrange(len(inside) + 1) for _ in range(len(walk))])
     before = [
         Standing(np.flatnonzero(owner == number), comp_s, mem_s)
@@ -222,7 +224,7 @@ def test_dealing_keeps_every_row_and_brings_no_later_end(
 def test_a_replica_that_has_nothing_left_gets_half_of_what_another_has() -> None:
     prompts, schedule = grouped(groups=4, rows=50)
     walk = walked(prompts, schedule)
-    dealer = Dealer(walk, parts=2, beside=1.0)
+    dealer = Dealer(walk, parts=2, interference=TURNS)
     nothing = np.zeros(0, np.int64)
     before = [Standing(np.arange(len(walk)), 0.0, 0.0), Standing(nothing, 0.0, 0.0)]
 

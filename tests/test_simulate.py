@@ -11,6 +11,7 @@ from blend.core.engines import StepReport
 from blend.core.engines.sim import SimEngine
 from blend.core.planning.engine_model import MODES, EngineModel
 from blend.core.planning.hardware import Parallel, hardware_preset, model_preset, several
+from blend.core.planning.interference import Interference
 from blend.core.planning.simulate import Simulated, simulate
 from blend.core.planning.tree import build_tree
 from blend.core.request import Request
@@ -166,7 +167,8 @@ def test_every_token_is_computed_or_cached_once(seed: int) -> None:
 @pytest.mark.parametrize("shared_bandwidth", [True, False])
 def test_steps_take_between_the_larger_and_the_sum_of_their_parts(mode, shared_bandwidth) -> None:
     case = drawn_case(3)
-    engine = replace(case.engine, mode=mode, shared_bandwidth=shared_bandwidth)
+    bent = Interference(0.05, 0.2, 0.05)
+    engine = replace(case.engine, mode=mode, shared_bandwidth=shared_bandwidth, interference=bent)
     found = run_compiled(Case(case.requests, case.outputs, case.plan, engine), line_steps=1)
     took = np.diff(found.timeline.seconds, prepend=0.0)
     compute, memory = found.timeline.compute_s, found.timeline.memory_s
@@ -181,7 +183,7 @@ def test_steps_take_between_the_larger_and_the_sum_of_their_parts(mode, shared_b
 def test_a_step_hides_compute_behind_weights_and_overlapped_reads_behind_compute() -> None:
     case = drawn_case(3)
     one = replace(case.engine, overhead_s=0.0, mode="sequential")
-    both = replace(one, mode="overlapped", interference=0.0)
+    both = replace(one, mode="overlapped", interference=Interference(0.0))
     busy = int(3 * one.weights_s / one.token_s)
 
     assert one.step_s(0, 0, 0) == both.step_s(0, 0, 0) == one.weights_s

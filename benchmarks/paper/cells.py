@@ -202,7 +202,7 @@ def _of_each(
     ).shared_by(replicas)
     return replace(
         outcome,
-        optimum_s=practical_optimum_s(work, alpha=engine.interference),
+        optimum_s=practical_optimum_s(work, interference=engine.interference),
         bound_s=bound_s(work, engine),
     )
 
@@ -337,7 +337,7 @@ def _outcome(
     policy = plan.schedule.policy
     return Outcome(
         seconds=simulated.seconds,
-        optimum_s=practical_optimum_s(work, alpha=engine.interference),
+        optimum_s=practical_optimum_s(work, interference=engine.interference),
         bound_s=bound_s(work, engine),
         tokens=prompt_tokens + int(output_tokens),
         steps=simulated.steps,

@@ -71,7 +71,7 @@ def draw(learnt: Learnt) -> None:
             f"\nproducts {machine.flops / 1e12:.4g} TFLOP/s, "
             f"reading {machine.bandwidth_bytes_s / 1e9:.4g} GB/s, "
             f"a step {duration(machine.step_overhead_s)}; both at once leave "
-            f"{percent(machine.interference or 0.0)} of the lesser"
+            f"{machine.interference} of the lesser"
         )
     for name, found in learnt.parts:
         out.print(

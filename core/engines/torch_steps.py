@@ -6,7 +6,7 @@ shapes are the model's. Where memory or time do not allow for all layers some ar
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ PROMPT_TOKENS = 256
 
 _MEMORY_SHARE = 0.4
 _TRIES, _ONCE_S = 8, 0.05
+_PARTS = 4  # how often at least the lesser is done beside the greater, where all of it is
 _DRAWN = 1 << 18  # values, repeated: drawing them all would take longer than measuring
 
 
@@ -76,28 +77,30 @@ class TorchSteps:
             layers = self.scale * self._fastest(self._step(point), least_s)
         return layers + self._fastest(self._answer(point), least_s / 4)
 
-    def together_share(self, point: StepPoint) -> float:
-        """Return what of the lesser of computing and reading is left when both go on at once.
+    def at_once(self, point: StepPoint, shares: Sequence[float]) -> list[tuple[float, ...]]:
+        """Return the seconds of the longer of computing and reading, the other, both at once.
 
-        0: they overlap all the way; 1: they take turns, or worse.
+        The other goes on for about these *shares* of the longer; it may come out as the longer.
         """
         compute = self._step(StepPoint(point.prefill, 0, 0))
         read = self._step(StepPoint(0, point.decodes, point.context), products=False)
         alone_s = [self._fastest(one, _ONCE_S) for one in (compute, read)]
-        # The lesser is done as often as fits beside the greater once.
-        often = max(1, round(max(alone_s) / min(alone_s)))
         longer, shorter = (compute, read) if alone_s[0] >= alone_s[1] else (read, compute)
+        ratio = max(alone_s) / min(alone_s)
+        times = max(1, round(_PARTS / ratio))
+        often = [max(1, round(share * times * ratio)) for share in shares]
 
-        def both() -> None:
-            self._at_once(longer, shorter, often)
+        def beside(count: int) -> Callable[[], None]:
+            return lambda: self._at_once(longer, times, shorter, count)
 
-        least_s = [float("inf")] * 3
+        works = [longer, shorter, *map(beside, often)]
+        least_s = [float("inf")] * len(works)
         for _ in range(_TRIES):
-            tried = [self._fastest(one, _ONCE_S) for one in (longer, shorter, both)]
+            tried = [self._fastest(one, _ONCE_S) for one in works]
             least_s = [min(pair) for pair in zip(least_s, tried, strict=True)]
-        longer_s, shorter_s, both_s = least_s
-        share = (both_s - longer_s) / (often * shorter_s)
-        return min(max(share, 0.0), 1.0)
+        longer_s, shorter_s, *both_s = least_s
+        alone = [(times * longer_s, count * shorter_s) for count in often]
+        return [(max(pair), min(pair), both) for pair, both in zip(alone, both_s, strict=True)]
 
     def _layers_in_memory(self, cache_tokens: int) -> int:
         values = self._widths.layer_parameters + 2 * cache_tokens * self._kv_width
@@ -241,32 +244,34 @@ class TorchSteps:
             self._torch.cuda.synchronize()
         return self._clock()
 
-    def _at_once(self, longer: Callable[[], None], shorter: Callable[[], None], often: int) -> None:
+    def _at_once(
+        self, longer: Callable[[], None], times: int, shorter: Callable[[], None], often: int
+    ) -> None:
         if self._device.type == "cuda":
-            self._in_streams(longer, shorter, often)
+            self._in_streams(longer, times, shorter, often)
             return
         from threading import Thread
 
-        def again() -> None:
-            for _ in range(often):
-                shorter()
-
-        beside = Thread(target=again)
+        beside = Thread(target=_repeat, args=(shorter, often))
         beside.start()
-        longer()
+        _repeat(longer, times)
         beside.join()
 
     def _in_streams(
-        self, longer: Callable[[], None], shorter: Callable[[], None], often: int
+        self, longer: Callable[[], None], times: int, shorter: Callable[[], None], often: int
     ) -> None:
         torch = self._torch
         one, other = torch.cuda.Stream(), torch.cuda.Stream()
         for stream in (one, other):
             stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(one):
-            longer()
+            _repeat(longer, times)
         with torch.cuda.stream(other):
-            for _ in range(often):
-                shorter()
+            _repeat(shorter, often)
         for stream in (one, other):
             torch.cuda.current_stream().wait_stream(stream)
+
+
+def _repeat(work: Callable[[], None], times: int) -> None:
+    for _ in range(times):
+        work()

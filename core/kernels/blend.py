@@ -83,9 +83,10 @@ BESIDE_RESERVE = 0.25  # the least where operators overlap
 LEAST_BESIDE, MOST_BESIDE = 0.9, 1.05  # compute over memory seconds of a step that overlaps them
 FULL, SAFE = 0.99, 0.97
 
-# Reads of the weights over other work: up to the first z is as it was given, from the second on
-# the boldest, so many deviations below the mean.
-LEAST_WEIGHTS, MOST_WEIGHTS, BOLDEST = 0.75, 1.25, 3.0
+# Reads of the weights over other work: up to the first z is as it was given, so much further on it
+# is the boldest, so many deviations below the mean. Earlier where operators overlap: there only the
+# memory side takes these steps, and a long answer that waits for room makes all of them more.
+LEAST_WEIGHTS, LEAST_WEIGHTS_BESIDE, WEIGHTS_RANGE, BOLDEST = 0.75, 0.5, 0.5, 3.0
 
 # The cache as reported over that believed: told apart from 1 beyond the first, within the others.
 LIKE, LEAST_SCALE, MOST_SCALE = 0.1, 0.5, 4.0
@@ -594,7 +595,8 @@ def _set_caution(blend: Blend, sight: Sight) -> None:
     if speed.overlapped:
         others = max(others, others / max(state.ratio, 1e-9))
     weights = steps * speed.weights_s / max(others, 1e-9)
-    state.risk = min(max((weights - LEAST_WEIGHTS) / (MOST_WEIGHTS - LEAST_WEIGHTS), 0.0), 1.0)
+    least = LEAST_WEIGHTS_BESIDE if speed.overlapped else LEAST_WEIGHTS
+    state.risk = min(max((weights - least) / WEIGHTS_RANGE, 0.0), 1.0)
     state.caution = speed.spread - state.risk * (speed.spread + BOLDEST)
 
 

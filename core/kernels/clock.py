@@ -8,6 +8,7 @@ from blend.core.kernels.compiled import compiled
 class Clock(NamedTuple):
     """Seconds of a prompt token, a decode, an attended pair, a read token, weights, a step.
 
+    ``interference``: its coefficients.
     ``network_token_s``, ``network_step_s``: that devices talk for each token, and in each step.
     """
 
@@ -19,7 +20,7 @@ class Clock(NamedTuple):
     overhead_s: float
     network_token_s: float
     network_step_s: float
-    interference: float
+    interference: tuple[float, float, float]
     overlapped: bool
     shared_bandwidth: bool
 
@@ -43,4 +44,16 @@ def step_seconds(clock: Clock, compute: float, tokens: int, read: int) -> float:
         return compute + memory + network + clock.overhead_s
     longest = max(compute, memory, network)
     others = compute + memory + network - longest
-    return longest + clock.interference * others + clock.overhead_s
+    return longest + _added(clock.interference, longest, others) + clock.overhead_s
+
+
+@compiled
+def _added(interference: tuple[float, float, float], longest: float, others: float) -> float:
+    """Return what the others add to the longest: `planning.interference.added_s`."""
+    constant, linear, square = interference
+    if linear == square == 0.0:
+        return constant * others
+    near = min(others, longest)
+    share = near / longest if longest > 0.0 else 0.0
+    added = near * (constant + share * (linear + share * square))
+    return added + (others - near) * (constant + 2.0 * linear + 3.0 * square)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blend.core.planning.engine_model import StepCosts
+from blend.core.planning.interference import Interference
 from blend.core.planning.parameters import LayerWidths
 from blend.core.planning.profile import Measured, Validated, validated
 
@@ -45,6 +46,9 @@ TOGETHER = (StepPoint(32, 8, 128), StepPoint(64, 16, 256), StepPoint(256, 32, 12
 BESIDE = StepPoint(64, 32, 512)
 """The step whose products and reads are tried at once."""
 
+BESIDE_SHARES = (0.25, 0.5, 0.75, 1.0)
+"""How long the lesser of them goes on, of the time of the greater."""
+
 NOTHING = StepPoint(1, 0, 0)
 
 
@@ -58,7 +62,7 @@ class MachineFigures:
     flops: float
     bandwidth_bytes_s: float
     overhead_s: float
-    together: float
+    together: Interference
 
 
 def step_points(*, many: bool) -> tuple[StepPoint, ...]:
@@ -101,7 +105,7 @@ def machine_figures(
     weight_bytes: float,
     one_token_s: float,
     nothing_s: float,
-    together: float,
+    together: Interference,
     engine: StepCosts | None,
 ) -> MachineFigures:
     """Return what the steps say of the device.

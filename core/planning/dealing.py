@@ -7,7 +7,7 @@ the one with the least. So requests of uncertain length come from one shared que
 replica has, at any moment, a fair share in front of it to blend.
 
     load of a replica = what it has not admitted + what is left of the rows inside
-    end               = max(c, m) + a·min(c, m), c and m seconds of compute and of cache reads
+    end               = c and m, seconds of compute and of cache reads, at once (`interference`)
 
 What is handed over is one run of rows in the order of the schedule, cut where few tokens are
 shared; it costs two prefixes at most. The invariant: every row that was not admitted has one
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blend.core.planning.cost import decode_comp_s
+from blend.core.planning.interference import Interference, added_s
 from blend.core.planning.parts import Walk
 from blend.core.planning.tree import Floats, Ints
 
@@ -49,15 +50,12 @@ class Standing:
 
 
 class Dealer:
-    """Deals the rows of one schedule to its replicas; ``beside`` is a of the module's formula.
+    """Deals the rows of one schedule to its replicas, engines of this interference."""
 
-    1 where compute and cache reads follow each other, less where they overlap.
-    """
-
-    def __init__(self, walk: Walk, *, parts: int, beside: float):
+    def __init__(self, walk: Walk, *, parts: int, interference: Interference):
         self._comp, self._mem = walk.comp_s(np.arange(len(walk))), walk.mem_s
         self._prefix, self._walk = walk.prefix_s, walk
-        self._beside = beside
+        self._interference = interference
         one = decode_comp_s(np.ones(1), hardware=walk.hardware, model=walk.model)
         self._token_s = float(one[0])
         self._read_s = walk.model.kv_bytes_per_token / walk.hardware.bandwidth_bytes_s
@@ -66,7 +64,9 @@ class Dealer:
 
     def end_s(self, comp_s: Floats, mem_s: Floats) -> Floats:
         """Return the seconds that loads take."""
-        return np.maximum(comp_s, mem_s) + self._beside * np.minimum(comp_s, mem_s)
+        longest, other = np.maximum(comp_s, mem_s), np.minimum(comp_s, mem_s)
+        ends: Floats = longest + added_s(self._interference, longest, other)
+        return ends
 
     def standing(self, left: Ints, inside: Ints, ages: Floats) -> Standing:
         """Return how far a replica is: rows *inside*, positions too, have run for *ages* tokens."""

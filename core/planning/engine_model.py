@@ -5,7 +5,8 @@ t_n: seconds that devices which share the model talk to each other (`communicati
 W: seconds to read the weights, which every step does; o: overhead of a step; a: interference.
 
     sequential   max(t_c, W) + t_m + t_n + o                operators one after another
-    overlapped   the longest of t_c, W + t_m and t_n, a of what the others take, and o
+    overlapped   the longest of t_c, W + t_m and t_n, a of what the others take, and o;
+                 a may depend on their ratio (`interference`)
 
 A sum over the devices stands between two products that need each other: where operators follow one
 another it hides behind neither products nor weights. An engine that overlaps has the links as a
@@ -14,7 +15,7 @@ third thing at work at a time: NanoFlow cuts a step into batches that use them i
 Without ``shared_bandwidth`` an overlapped step takes max(t_c, W) beside t_m, as if the weights did
 not slow the cache's reads down.
 
-Differs from the paper: it has neither W nor t_n nor o, and fits the interference by a polynomial.
+Differs from the paper: it has neither W nor t_n nor o.
 """
 
 from dataclasses import dataclass, replace
@@ -24,10 +25,11 @@ from blend.core.planning.classes import Mode as Mode  # part of what an engine m
 from blend.core.planning.communication import network_step_s, network_token_s
 from blend.core.planning.cost import weights_s
 from blend.core.planning.hardware import Hardware, ModelShape, kv_capacity_tokens
+from blend.core.planning.interference import TURNS, Interference, at_once_s
 
 MODES: tuple[Mode, ...] = ("sequential", "overlapped")
 
-INTERFERENCE = 0.15
+INTERFERENCE = Interference(0.15)
 
 REPORT_LAG = 2
 """Steps that vLLM begins before the report of one is heard, where it schedules ahead of them."""
@@ -71,7 +73,7 @@ class EngineModel:
     hardware: Hardware
     model: ModelShape
     mode: Mode = "sequential"
-    interference: float = INTERFERENCE
+    interference: Interference = INTERFERENCE
     overhead_s: float = 0.0
     attention: bool = True
     shared_bandwidth: bool = True
@@ -129,6 +131,11 @@ class EngineModel:
         """Return the seconds that devices talk in a step, however few its tokens."""
         return 0.0 if self.measured else network_step_s(self.hardware, self.model)
 
+    @property
+    def of_mode(self) -> Interference:
+        """Return the interference of an engine of its mode: where none overlap, all take turns."""
+        return TURNS if self.mode == "sequential" else self.interference
+
     def step_s(self, prefill_tokens: int, decode_tokens: int, read_tokens: int) -> float:
         """Return the seconds of a step, without prefill attention."""
         compute = self.token_s * prefill_tokens + self.decode_s * decode_tokens
@@ -138,14 +145,8 @@ class EngineModel:
             memory += self.weights_s
         else:
             compute = max(compute, self.weights_s)
-        beside = 1.0 if self.mode == "sequential" else self.interference
-        return at_once_s(compute, memory, network, beside=beside) + self.overhead_s
-
-
-def at_once_s(*seconds: float, beside: float) -> float:
-    """Return how long what goes on at once takes: the longest, and a part of the others."""
-    longest = max(seconds)
-    return longest + beside * (sum(seconds) - longest)
+        seconds = at_once_s(compute, memory, network, interference=self.of_mode)
+        return seconds + self.overhead_s
 
 
 def engine_model(
@@ -175,13 +176,12 @@ def engine_model(
         report_lag=report_lag,
     )
     overhead_s = hardware.step_overhead_s if overhead_s is None else hardware.stages * overhead_s
-    measured = hardware.interference
     return EngineModel(
         capacity,
         hardware,
         model,
         mode,
-        interference=INTERFERENCE if measured is None else measured,
+        interference=INTERFERENCE if hardware.interference is None else hardware.interference,
         overhead_s=overhead_s,
         attention=attention,
     )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from blend.core.errors import BlendError
 from blend.core.planning.parameters import (
@@ -20,6 +20,9 @@ from blend.core.planning.parameters import (
     text_config,
     weight_bits,
 )
+
+if TYPE_CHECKING:
+    from blend.core.planning.interference import Interference
 
 DEFAULT_HARDWARE = "cpu"
 
@@ -49,7 +52,7 @@ class Hardware:
     source: str = ""
     step_overhead_s: float = 0.0
     weights_s: float | None = None
-    interference: float | None = None
+    interference: "Interference | None" = None
     link_bytes_s: float | None = None
     link_start_s: float = 0.0
     link_hop_s: float = 0.0
@@ -104,6 +107,14 @@ def hardware_preset(name: str) -> Hardware:
     if name.lower() not in presets:
         raise BlendError(f"unknown hardware: {name}", hint=f"known: {', '.join(presets)}")
     return _hardware(name.lower(), presets[name.lower()])
+
+
+def stored_hardware(stored: Mapping[str, Any]) -> Hardware:
+    """Return the device that was stored with these fields; TypeError, ValueError for others."""
+    from blend.core.planning.interference import read_interference  # numpy is slow to import
+
+    found = Hardware(**stored)
+    return replace(found, interference=read_interference(found.interference))
 
 
 def hardware_for_gpu(gpu_name: str) -> Hardware | None:

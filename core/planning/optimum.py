@@ -5,13 +5,13 @@ an answer of d tokens the first comes from the prefill and d - 1 from decode ste
 reads all tokens before its own.
 
 Invariant: no sequence of steps that does this work takes less than a bound for its kind of engine:
-overlapped, where a step takes max(comp, mem) + alpha·min(comp, mem), or sequential, where it takes
-max(comp, weights) + mem and an overhead; what several devices say to each other is one more thing
-to overlap, or added. `bound_s` counts the reads of the weights, which make a small job wait for its
-longest answer; the practical optimum does not.
+overlapped, where a step takes max(comp, mem) and what `interference` leaves of the other, or
+sequential, where it takes max(comp, weights) + mem and an overhead; what several devices say to
+each other is one more thing to overlap, or added. `bound_s` counts the reads of the weights, which
+make a small job wait for its longest answer; the practical optimum does not.
 
-Differs from the paper: its practical optimum is a polynomial profiled on its engine; ours has one
-constant, alpha. Shares of the two are not comparable.
+Differs from the paper: its practical optimum is a polynomial profiled on its engine; ours is one
+constant, alpha, where no calibration has fitted a polynomial. Shares of the two are not comparable.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from blend.core.planning.communication import network_token_s
 from blend.core.planning.cost import decode_comp_s, segment_comp_s
-from blend.core.planning.engine_model import INTERFERENCE, EngineModel, at_once_s
+from blend.core.planning.engine_model import INTERFERENCE, EngineModel
 from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.interference import Interference, at_once_s
 from blend.core.planning.tree import Ints, Tree, own_tokens, shared_within
 
 
@@ -89,9 +90,9 @@ def work_of(
     )
 
 
-def practical_optimum_s(work: Work, *, alpha: float = INTERFERENCE) -> float:
-    """Return the seconds in which no overlapped engine finishes: max + alpha·others of the sums."""
-    return at_once_s(work.comp_s, work.mem_s, work.network_s, beside=alpha)
+def practical_optimum_s(work: Work, *, interference: Interference = INTERFERENCE) -> float:
+    """Return the seconds in which no overlapped engine finishes: all sums of the work at once."""
+    return at_once_s(work.comp_s, work.mem_s, work.network_s, interference=interference)
 
 
 def fewest_steps(work: Work, *, capacity_tokens: int) -> float:
@@ -128,4 +129,4 @@ def bound_s(work: Work, engine: EngineModel) -> float:
     else:
         comp, mem = max(work.comp_s, weights), work.mem_s
     network = work.network_s + steps * engine.network_step_s
-    return at_once_s(comp, mem, network, beside=engine.interference) + overhead
+    return at_once_s(comp, mem, network, interference=engine.interference) + overhead

@@ -199,7 +199,7 @@ def _draw(
         float(lengths[rows].sum()),
         float(cut[rows].sum()),
         bound_s(work, engine),
-        practical_optimum_s(work, alpha=engine.interference),
+        practical_optimum_s(work, interference=engine.interference),
     )
 
 

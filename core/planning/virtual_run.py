@@ -252,7 +252,7 @@ def _clock(engine: EngineModel) -> Any:
         engine.overhead_s,
         engine.network_token_s,
         engine.network_step_s,
-        engine.interference,
+        engine.interference.coefficients,
         engine.mode == "overlapped",
         engine.shared_bandwidth,
     )

@@ -16,6 +16,7 @@ from blend.core.engines import Capacity, StepReport
 from blend.core.engines.replicas import ReplicaSet
 from blend.core.planning.dealing import Dealer, Standing
 from blend.core.planning.hardware import Hardware, ModelShape
+from blend.core.planning.interference import TURNS
 from blend.core.planning.parts import CutName, cut, part_of, walk_of
 from blend.core.planning.tree import Ints
 from blend.core.running.scan import DealtScanner, open_scanner
@@ -62,7 +63,7 @@ class ReplicaScanner:
             hardware=hardware,
             model=model,
         )
-        self._dealer = Dealer(self._walk, parts=len(replicas), beside=1.0)
+        self._dealer = Dealer(self._walk, parts=len(replicas), interference=TURNS)
         self._work = self._walk.comp_s(np.arange(len(schedule))) + self._walk.mem_s
         self._place = dict(zip(schedule.order.tolist(), range(len(schedule)), strict=True))
         self._open = np.ones(len(schedule), np.bool_)
