@@ -8,7 +8,7 @@ FRESH ?=
 BLEND_ARGS ?= --policy paper
 PYTEST_ARGS ?=
 # How: tests/side_by_side.py.
-SIDE_BY_SIDE := --dist loadscope --no-loadscope-reorder
+SIDE_BY_SIDE := --dist loadscope
 PARALLEL := -n auto --maxprocesses 4 $(SIDE_BY_SIDE)
 # For example PAPER_ARGS=--quick, or PAPER_ARGS="--only fig-11".
 PAPER_ARGS ?=

@@ -22,11 +22,12 @@ hypothesis.settings.register_profile("same examples", deadline=None, derandomize
 hypothesis.settings.load_profile("same examples")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):  # a process of pytest-xdist
-        from tests.side_by_side import turn
+def pytest_configure(config: pytest.Config) -> None:
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        # Before several processes of pytest-xdist want the same kernels at once.
+        from scripts.compile_kernels import compile_kernels
 
-        items.sort(key=turn)
+        compile_kernels()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,20 +1,12 @@
-"""Which tests may run in different processes, and in which order are they handed out?
-
-All but those that share something costly; what compiles the kernels first, what needs them last:
-meanwhile the other processes have enough else to do, and none compiles what another does.
-"""
+"""Which tests may run in different processes? All but those that share something costly."""
 
 from functools import cache
 from pathlib import Path
 
-import pytest
 from xdist.scheduler import LoadScopeScheduling
-
-COMPILES = "test_simulate.py"
 
 # The engine of a session is started once in each process that asks for it, and vLLM loaded once.
 TOGETHER = {
-    COMPILES: "kernels",
     "test_openai_vllm.py": "engine",
     "test_vllm_contract.py": "engine",
     "test_vllm_engine.py": "engine",
@@ -37,12 +29,6 @@ class SideBySide(LoadScopeScheduling):
         path = nodeid.partition("::")[0]
         shares = _shares_a_fixture(self.config.rootpath / path)
         return TOGETHER.get(Path(path).name) or (path if shares else nodeid)
-
-
-def turn(item: pytest.Item) -> int:
-    if item.path.name == COMPILES:
-        return 0
-    return 2 if item.get_closest_marker("slow") else 1
 
 
 @cache
