@@ -58,16 +58,17 @@ def execute(
     limits: RunLimits = NO_LIMITS,
     carried: Carried | None = None,
 ) -> None:
-    """Run the rows of *schedule* that have no result, within *limits*, and say how it went.
+    """Run the rows of *schedule*, the job's plan, that have no result, and say how it went.
 
-    Those that are *carried* run already.
+    It ends within *limits*. Those that are *carried* run already.
     """
     left = schedule.only(session.job.pending())
     if limits.most_rows and len(left) and await_engine(session):
         left = _cheapest_first(session, left)
     if limits.rows is not None:
         left = first_rows(left, limits.rows)
-    ran = run_watched(session, paced_as_asked(left, session.options), "execute", carried=carried)
+    paced = paced_as_asked(left, session.options)
+    ran = run_watched(session, paced, "execute", plan=schedule, carried=carried)
     if ran is not None:
         progress = ran.progress
         took = duration(progress.elapsed_s)

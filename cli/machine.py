@@ -70,10 +70,11 @@ def this_hardware(name: str | None) -> Hardware:
         return _required(device, Path(name), f"no machine is described in {name}")
     if name:
         return hardware_preset(name)
+    found, name = None, device_name()
     # Another version's entry with other fields counts as none.
     with suppress(KeyError, TypeError, ValueError):
-        return _calibrated(device_name(), None) or datasheet()
-    return datasheet()
+        found = _calibrated(name, None)
+    return found or datasheet()
 
 
 def datasheet() -> Hardware:

@@ -70,7 +70,8 @@ def plan_choices(
         typer.Option(
             min=0,
             metavar="SECONDS",
-            help="Seconds to plan in; 5 % of the predicted run if absent.",
+            help="Seconds to plan in; 5 % of the predicted run if absent. The policy auto takes "
+            "five at least, and a minute or two the first time, to compile the simulator.",
             rich_help_panel=_PLAN,
         ),
     ] = None,

@@ -96,12 +96,14 @@ def run_watched(
     schedule: Schedule,
     purpose: Purpose,
     *,
+    plan: Schedule | None = None,
     bound_s: float = math.inf,
     until: Callable[[StepReport], bool] = never_until,
     carried: Carried | None = None,
 ) -> Ran | None:
     """Run the rows of *schedule*, which have no result, and show how far it is.
 
+    An execution names the *plan* that they are rows of; a sample has none.
     A sample is cut off after *bound_s* engine seconds, and at the first interrupt, which lets what
     runs finish otherwise. Once *until*, which is told every report, is true, what runs is handed
     on. What is *carried* runs already. None when nothing was begun: there are no rows, or a person
@@ -113,9 +115,10 @@ def run_watched(
     if purpose == "execute":
         _say_if_unpaced(session)
     capacity = session.engine.capacity
-    if purpose == "execute":
+    if plan is not None:
         workload = planned_work(
             job,
+            plan,
             schedule,
             capacity,
             as_planned=options.name == "vllm",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from blend.cli.job_plan import plan_of, schedule_of
+from blend.cli.job_plan import plan_of
 from blend.cli.job_run import foreseen, planned_engine
 from blend.core.engines import Capacity, StepReport
 from blend.core.planning.choice import Costs, costs_of
@@ -97,15 +97,20 @@ def unplanned_work(job: Job, schedule: Schedule) -> Workload:
 
 
 def planned_work(
-    job: Job, schedule: Schedule, capacity: Capacity, *, as_planned: bool, replicas: int = 1
+    job: Job,
+    whole: Schedule,
+    schedule: Schedule,
+    capacity: Capacity,
+    *,
+    as_planned: bool,
+    replicas: int = 1,
 ) -> Workload:
-    """Return the work of *schedule*, rows of the job's plan, in predicted seconds.
+    """Return the work of *schedule*, rows of *whole*, the job's plan, in predicted seconds.
 
     ``as_planned``: it runs on the device that the plan is for, in time that a person waits; not so
     a server on a machine of its own, and made-up answers in virtual time.
     """
-    # Not read a second time where all of it runs: it is the largest that a run holds.
-    plan, whole = plan_of(job), schedule if len(schedule) == len(job) else schedule_of(job)
+    plan = plan_of(job)
     costs = costs_in_plan(job, whole, capacity)
     each = costs.shared_out_s
     sizes = job.sizes()

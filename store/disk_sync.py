@@ -1,4 +1,4 @@
-"""What has been committed reaches the disk from a thread, so that no one waits for it.
+"""Results that have been committed reach the disk from a thread, so that saving does not wait.
 
 A disk takes milliseconds to say that it has something, and up to seconds while an engine keeps all
 processors busy. Whoever feeds the engine would let it run dry meanwhile.
@@ -9,9 +9,8 @@ import os
 import threading
 from pathlib import Path
 
-from blend.core.errors import RESUMABLE, BlendError
 from blend.store.read_only import log_path
-from blend.store.sqlite_errors import disk_full
+from blend.store.sqlite_errors import disk_failed, disk_full
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -45,10 +44,15 @@ class DiskSync:
         self._ending = True
         self._due.set()
         self._thread.join()
-        os.close(self._log)
         self._raise_failure()
 
     def _run(self) -> None:
+        try:
+            self._sync()
+        finally:
+            os.close(self._log)
+
+    def _sync(self) -> None:
         last = False
         while not last:
             self._due.wait()
@@ -65,8 +69,4 @@ class DiskSync:
             return
         if failure.errno in _NO_ROOM:
             raise disk_full(self._path) from failure
-        raise BlendError(
-            f"results cannot be brought to the disk: {self._path}: {failure.strerror}",
-            hint="check the disk; a job belongs on a local one",
-            exit_code=RESUMABLE,
-        ) from failure
+        raise disk_failed(self._path, failure.strerror or str(failure)) from failure

@@ -1,6 +1,7 @@
 """Saving results in small batches: by count or age, and whatever happens at the end."""
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
 from typing import Self
 
 from blend.core.completion import Completion
@@ -36,7 +37,7 @@ class Recorder:
         self._disk = self._job.disk_sync()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # An interrupt must not cost what has already arrived.
         try:
             self.flush()
@@ -44,8 +45,7 @@ class Recorder:
             self._save_what_fits()
             self.flush()
         finally:
-            if self._disk is not None:
-                self._disk.close()
+            self._leave_to_disk(quietly=kind is not None)
 
     def add(self, completions: Iterable[Completion]) -> None:
         """Take completions in; save when the batch is full or old."""
@@ -70,6 +70,12 @@ class Recorder:
             self._waiting = []
             if self._disk is not None:
                 self._disk.ask()
+
+    def _leave_to_disk(self, *, quietly: bool) -> None:
+        if self._disk is not None:
+            # A second error, of a disk that fails, would hide the first.
+            with suppress(BlendError) if quietly else nullcontext():
+                self._disk.close()
 
     def _save_what_fits(self) -> None:
         left = []

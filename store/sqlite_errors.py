@@ -74,19 +74,25 @@ def _explanation(error: sqlite3.Error, path: Path, size_bytes: int) -> BlendErro
             # SQLite could not make its index of the write-ahead log, which readers need too.
             return disk_full(path, max(size_bytes, WORK_BYTES))
         case sqlite3.SQLITE_IOERR:
-            return BlendError(
-                f"job cannot be read or written: {path}: {error}",
-                hint="check the disk; a job belongs on a local one",
-                exit_code=RESUMABLE,
-            )
+            return disk_failed(path, str(error))
         case _:
             return None
 
 
-def disk_full(path: Path, size_bytes: int = 0) -> DiskFullError:
+def disk_failed(path: Path, cause: str) -> BlendError:
+    """Return what to say where the disk has failed."""
+    return BlendError(
+        f"job cannot be read or written: {path}: {cause}",
+        hint="check the disk; a job belongs on a local one",
+        exit_code=RESUMABLE,
+    )
+
+
+def disk_full(path: Path, size_bytes: int | None = None) -> DiskFullError:
     """Return what to say where ``size_bytes``, about what is to be written, do not fit."""
+    to_write = "" if size_bytes is None else f"{size_bytes:,} bytes to write, "
     return DiskFullError(
-        f"disk full: {path}: {size_bytes:,} bytes to write, {_free_bytes(path):,} free",
+        f"disk full: {path}: {to_write}{_free_bytes(path):,} free",
         hint="free some space and run the same command again; what was saved stays",
         exit_code=RESUMABLE,
     )

@@ -20,7 +20,7 @@ TOGETHER = {
 
 
 class SideBySide(LoadScopeScheduling):
-    """Hands out tests one by one, but together those that share a fixture of their module.
+    """Hands out tests one by one, but together those that share a fixture of their file.
 
     Not by pytest-xdist's own groups: those of its release 3.8 do nothing with pytest 9.2.
     """
@@ -33,4 +33,4 @@ class SideBySide(LoadScopeScheduling):
 
 @cache
 def _shares_a_fixture(path: Path) -> bool:
-    return 'scope="module"' in path.read_text()
+    return 'scope="' in path.read_text(encoding="utf-8")

@@ -81,7 +81,7 @@ def test_runs_are_compared_within_their_repetition() -> None:
     assert ratios(rows, "generate-file", "blend-auto") == [2.0, 4.0]
     assert interval([2.0, 4.0]) == "3.000 [2.000-4.000]"
     text = report(rows)
-    assert "| `blend execute`, policy auto | 2.00 | 3.000 [2.000-4.000] |" in text
+    assert "| `blend execute` | 2.00 | 3.000 [2.000-4.000] |" in text
     assert "times as fast as file order 3.000 [2.000-4.000], asked for at least 1.5" in text
 
 

@@ -271,6 +271,7 @@ def test_the_layers_of_a_model_are_measured_in_torch(tiny_tokenizer_dir, capsys)
         shown = capsys.readouterr()
         if "cannot be measured" not in shown.err:
             break
+    assert shown.out, shown.err
     found = json.loads(shown.out)
     (fit,) = found["fits"]
 

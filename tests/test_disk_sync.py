@@ -77,7 +77,7 @@ def test_what_is_saved_last_reaches_the_disk_before_the_end(
     ("number", "kind", "words"),
     [
         (errno.ENOSPC, DiskFullError, "disk full"),
-        (errno.EIO, BlendError, "results cannot be brought to the disk"),
+        (errno.EIO, BlendError, "job cannot be read or written: .*j.db: Input/output error"),
     ],
 )
 def test_a_disk_that_fails_ends_the_run_resumable(

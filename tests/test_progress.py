@@ -428,9 +428,11 @@ def test_the_work_of_a_planned_run_is_what_its_rows_are_predicted_to_take(tmp_pa
     with Job.open(path) as job:
         whole = job.schedule()
         half = whole.only(np.arange(60) < 30)
-        all_of_it = planned_work(job, whole, capacity(), as_planned=True)
-        half_of_it = planned_work(job, half, capacity(), as_planned=True)
-        elsewhere = planned_work(job, whole, capacity(), as_planned=False)
+        all_of_it = planned_work(job, whole, whole, capacity(), as_planned=True)
+        half_of_it = planned_work(job, whole, half, capacity(), as_planned=True)
+        elsewhere = planned_work(job, whole, whole, capacity(), as_planned=False)
+        backwards = whole.at(np.arange(60)[::-1])
+        another_order = planned_work(job, whole, backwards, capacity(), as_planned=True)
         sizes = job.sizes()
     longest = int(np.argmax(sizes.max_tokens))
     shortest = int(np.argmin(sizes.max_tokens))
@@ -444,6 +446,8 @@ def test_the_work_of_a_planned_run_is_what_its_rows_are_predicted_to_take(tmp_pa
     assert elsewhere.planned_s is None
     assert all_of_it.course.answered_before == 0
     assert half_of_it.course is None
+    assert another_order.course is None
+    assert another_order.by_row == pytest.approx(all_of_it.by_row)
 
 
 def test_each_replica_is_shown_with_what_it_has_done() -> None:

@@ -14,10 +14,7 @@ from blend.core.rendering.tokens import Rendered, render
 from tests.chat_models import with_template
 from tests.request_lines import accepted, chat, completion, response
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 
 # Shows everything that a template is given, so that the token ids tell any difference.
 SHOW = (

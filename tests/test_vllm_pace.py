@@ -20,10 +20,7 @@ from tests.vllm_scheduler import (
     vllm_scheduler,
 )
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 
 CAPACITY = Capacity(
     kv_tokens=16 * 400, max_sequences=24, step_tokens=512, context_tokens=512, block_tokens=16

@@ -11,7 +11,8 @@ each other is one more thing to overlap, or added. `bound_s` counts the reads of
 make a small job wait for its longest answer; the practical optimum does not.
 
 Differs from the paper: its practical optimum is a polynomial profiled on its engine; ours is one
-constant, alpha, where no calibration has fitted a polynomial. Shares of the two are not comparable.
+constant, `INTERFERENCE`, where no calibration has fitted a polynomial. Shares of the two are not
+comparable.
 """
 
 from dataclasses import dataclass
