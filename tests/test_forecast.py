@@ -8,6 +8,7 @@ import pytest
 
 from blend.core.engines.sim import SimEngine
 from blend.core.kernels.forecast import Forecast, add, fits, last_step, look_over, new_forecast
+from blend.core.kernels.inside import ROW_INSIDE
 from blend.core.kernels.survival import BINS, EDGE, Beliefs, alive_after, new_beliefs, residual
 from blend.core.planning.blending import blended_schedule
 from blend.core.planning.classes import find_classes
@@ -39,16 +40,16 @@ def some_beliefs(label: list[int], known: list[float]) -> Beliefs:
 
 
 def looked_over(beliefs: Beliefs, copies, ages, *, uncached, memory_side=None) -> tuple:
-    n = len(ages)
     forecast = new_forecast(beliefs, np.array(copies))
-    side = np.ones(n, np.int8) if memory_side is None else memory_side
-    going = np.ones(n)
     now = int(max(ages))
-    since = now - np.array(ages, np.int64)
-    prompt = np.array(uncached, np.int64)
-    rows = np.arange(n, dtype=np.int32)
-    sight = look_over(forecast, beliefs, rows, side, since, prompt, prompt, going, now, 7)
-    return forecast, sight
+    inside = np.zeros(len(ages), ROW_INSIDE)
+    inside["row"], inside["going"] = np.arange(len(ages)), 1.0
+    inside["label"], inside["known"] = beliefs.label, beliefs.known
+    inside["kind"], inside["copies"] = forecast.kind, copies
+    inside["memory_side"] = 1 if memory_side is None else memory_side
+    inside["prompt"] = inside["uncached"] = uncached
+    inside["since"] = now - np.array(ages)
+    return forecast, look_over(forecast, beliefs, inside, now, 7)
 
 
 def one_by_one(beliefs: Beliefs, forecast: Forecast, ages, uncached) -> tuple:
@@ -91,8 +92,7 @@ def test_rows_forecast_together_are_the_sum_of_rows_forecast_alone() -> None:
 def test_a_second_look_forgets_the_first() -> None:
     beliefs = some_beliefs([LONG, CERTAIN], [0.0, 500.0])
     forecast, _ = looked_over(beliefs, [1, 1], [100, 100], uncached=[10, 10])
-    rows, none = np.empty(0, np.int32), np.zeros(2, np.int64)
-    look_over(forecast, beliefs, rows, none, none, none, none, np.ones(2), 0, 7)
+    look_over(forecast, beliefs, np.empty(0, ROW_INSIDE), 0, 7)
 
     assert not forecast.load.any()
     assert not forecast.variance.any()
@@ -100,7 +100,7 @@ def test_a_second_look_forgets_the_first() -> None:
 
 def test_the_compute_side_is_not_forecast_but_counts_as_work() -> None:
     beliefs = some_beliefs([LONG, LONG], [0.0, 0.0])
-    side = np.array([0, 1], np.int8)
+    side = np.array([0, 1])
     both, work = looked_over(beliefs, [1, 1], [50, 50], uncached=[10, 10])
     one, same = looked_over(beliefs, [1, 1], [50, 50], uncached=[10, 10], memory_side=side)
 

@@ -36,7 +36,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blend.core.kernels.compiled import compiled
-from blend.core.kernels.flight import Flight, enter, next_started, withdraw
+from blend.core.kernels.flight import (
+    Flight,
+    enter,
+    next_started,
+    note_finished,
+    note_report,
+    withdraw,
+)
 from blend.core.kernels.forecast import (
     Forecast,
     Sight,
@@ -60,6 +67,7 @@ from blend.core.kernels.gate import (
     note_prefill,
     room_for,
 )
+from blend.core.kernels.inside import NOT_YET, Inside, age_bin, age_of, new_inside, take_out
 from blend.core.kernels.survival import (
     BINS,
     Beliefs,
@@ -146,16 +154,12 @@ class Blend(NamedTuple):
     order: Any
     uncached: Any  # by position
     prompt: Any  # by row
-    side: Any
-    since: Any
     charge: Any  # room that a row of the left side takes
-    place: Any  # in `rows`
-    rows: Any  # inside, in no order
+    inside: Inside
     waiting: Any  # (c, 6): of what has not entered: sequences, sum of u, and of every sequence
     # p and known d, d² and p·d
     ages: Any  # (c, bins)
     copies: Any  # by row: its sequences
-    going: Any  # by row: those of them that are expected to go on
     forecast: Forecast  # of the memory side
     state: Any
 
@@ -188,15 +192,11 @@ def new_blend(
         order.astype(np.int64),
         uncached.astype(np.int64),
         prompt.astype(np.int64),
-        np.zeros(n, np.int8),
-        np.full(n, -1, np.int64),
         np.zeros(n),
-        np.zeros(n, np.int32),
-        np.empty(n, np.int32),
+        new_inside(n),
         np.zeros((classes, 6)),
         np.zeros((classes, BINS)),
         copies.astype(np.int32),
-        copies.astype(np.float64),
         new_forecast(beliefs, copies),
         state,
     )
@@ -408,16 +408,31 @@ def _enter(blend: Blend, position: int, side: int) -> int:
     if state.gated:
         let_in(blend.gate, row, tokens, blend.prompt[row], state.step)
     state.backlog += tokens
-    blend.side[row] = side
-    blend.place[row] = state.inside
-    blend.rows[state.inside] = row
-    state.inside += 1
+    _put_inside(blend, row, tokens, side)
     if side == LEFT:
         blend.charge[row] = tokens + blend.copies[row] * expected(blend.beliefs, row)
         state.used_left += blend.charge[row]
     else:
         add(blend.forecast, blend.beliefs, row, float(tokens))
     return row
+
+
+@compiled
+def _put_inside(blend: Blend, row: int, tokens: int, side: int) -> None:
+    state, beliefs = blend.state[0], blend.beliefs
+    blend.inside.place[row] = state.inside
+    one = blend.inside.records[state.inside]
+    one.row, one.label, one.kind = row, beliefs.label[row], blend.forecast.kind[row]
+    one.copies, one.going = blend.copies[row], float(blend.copies[row])
+    one.prompt, one.uncached, one.known = blend.prompt[row], float(tokens), beliefs.known[row]
+    one.memory_side, one.bin, one.since = side == RIGHT, 0, NOT_YET
+    state.inside += 1
+
+
+@compiled
+def _record(blend: Blend, row: int) -> Any:
+    """Return the record of a row inside."""
+    return blend.inside.records[blend.inside.place[row]]
 
 
 @compiled
@@ -459,13 +474,6 @@ def _left_fits(blend: Blend, position: int) -> bool:
 
 
 @compiled
-def _age(blend: Blend, row: int) -> float:
-    if blend.since[row] < 0:
-        return 0.0
-    return float(blend.state[0].step - blend.since[row])
-
-
-@compiled
 def _plan_when_due(blend: Blend) -> None:
     """Look over all that is inside and all that is left: balance, forecast, reserve."""
     state = blend.state[0]
@@ -480,12 +488,7 @@ def _plan_when_due(blend: Blend) -> None:
     sight = look_over(
         blend.forecast,
         blend.beliefs,
-        blend.rows[: state.inside],
-        blend.side,
-        blend.since,
-        blend.prompt,
-        blend.flight.tokens,
-        blend.going,
+        blend.inside.records[: state.inside],
         state.step,
         state.estimated,
     )
@@ -518,14 +521,14 @@ def _set_going(blend: Blend) -> None:
     state = blend.state[0]
     state.decoders, state.reading = 0.0, 0.0
     for i in range(state.inside):
-        row, n = blend.rows[i], float(blend.copies[blend.rows[i]])
-        age = _age(blend, row)
-        alive = alive_at(blend.beliefs, row, age)
+        one = blend.inside.records[i]
+        n, age = float(one.copies), age_of(one, state.step)
+        alive = alive_at(blend.beliefs, one.row, age)
         some = 1.0 - (1.0 - alive) ** n
-        blend.going[row] = max(n * alive / some, 1.0) if some > 1e-9 else 1.0
-        if blend.since[row] >= 0:
-            state.decoders += blend.going[row]
-            state.reading += blend.going[row] * (blend.prompt[row] + age)
+        one.going = max(n * alive / some, 1.0) if some > 1e-9 else 1.0
+        if one.since >= 0:
+            state.decoders += one.going
+            state.reading += one.going * (one.prompt + age)
 
 
 @compiled
@@ -545,9 +548,9 @@ def _set_scale(blend: Blend, sight: Sight) -> None:
 def _estimate(blend: Blend) -> None:
     blend.ages[:] = blend.beliefs.censored
     for i in range(blend.state[0].inside):
-        row = blend.rows[i]
-        if blend.since[row] >= 0:
-            blend.ages[blend.beliefs.label[row], bin_of(_age(blend, row))] += blend.going[row]
+        one = blend.inside.records[i]
+        if one.since >= 0:
+            blend.ages[one.label, age_bin(one, age_of(one, blend.state[0].step))] += one.going
     estimate_all(blend.beliefs, blend.ages)
 
 
@@ -669,48 +672,38 @@ def _pace(blend: Blend) -> int:
 
 
 @compiled
-def finish_blended(blend: Blend, row: int, tokens: int) -> None:
-    """Take in that a row has ended, with so many answer tokens of all its sequences."""
-    state = blend.state[0]
-    _leave(blend, row)
-    if blend.since[row] >= 0:
-        state.decoders -= blend.going[row]
-        state.reading -= blend.going[row] * (blend.prompt[row] + _age(blend, row))
-    if tokens > 0:
-        _learn(blend, row, float(tokens))
-
-
-@compiled
 def withdraw_blended(blend: Blend, row: int) -> None:
     """Take a row back that was admitted last and not submitted."""
     state, tokens = blend.state[0], float(blend.flight.tokens[row])
-    _leave(blend, row)
+    memory_side = _leave(blend, row)
     withdraw(blend.flight, row)
     state.backlog = max(state.backlog - tokens, 0.0)
     if state.gated:
         let_out(blend.gate, row)
-    if blend.side[row] == RIGHT:
+    if memory_side:
         state.urgent = max(state.urgent - tokens, 0.0)
         # The forecast is made anew: it holds sums alone.
         state.planned = state.step - PLAN_STEPS
 
 
 @compiled
-def _leave(blend: Blend, row: int) -> None:
-    """Count a row out of what is inside, and free the room that it took."""
-    state = blend.state[0]
+def _leave(blend: Blend, row: int) -> bool:
+    """Count a row out of what is inside, and free the room that it took.
+
+    Tell whether it was one of the memory side.
+    """
+    state, memory_side = blend.state[0], _record(blend, row).memory_side != 0
+    take_out(blend.inside, row, state.inside)
     state.inside -= 1
-    last = blend.rows[state.inside]
-    blend.rows[blend.place[row]] = last
-    blend.place[last] = blend.place[row]
-    if blend.side[row] == LEFT:
-        state.used_left -= blend.charge[row]
-    else:
+    if memory_side:
         state.retry = 0
+    else:
+        state.used_left -= blend.charge[row]
+    return memory_side
 
 
 @compiled
-def _learn(blend: Blend, row: int, tokens: float) -> None:
+def _learn(blend: Blend, row: int, tokens: float, age: float) -> None:
     """Learn the lengths of a row's sequences: of several, the last to end ran to the row's age."""
     n = float(blend.copies[row])
     if n == 1.0:
@@ -718,24 +711,54 @@ def _learn(blend: Blend, row: int, tokens: float) -> None:
         return
     mean = tokens / n
     # Fewer tokens than sequences: who counted did not count all of them.
-    longest = max(min(max(_age(blend, row), mean), tokens - n + 1.0), 1.0)
+    longest = max(min(max(age, mean), tokens - n + 1.0), 1.0)
     learn(blend.beliefs, row, longest, 1.0)
     learn(blend.beliefs, row, max((tokens - longest) / (n - 1.0), 1.0), n - 1.0)
 
 
+# One call for a whole report: handing all of the state over costs as much as what is done with it.
 @compiled
-def step_blended(blend: Blend, steps: int) -> None:
-    """Take in that the engine has taken steps, before what they have moved."""
+def hear_blended(
+    blend: Blend,
+    ended: Any,
+    answers: Any,
+    running: int,
+    waiting: int,
+    kv_tokens: int,
+    steps: int,
+    prefill_tokens: int,
+    decode_tokens: int,
+    prefilled: int,
+) -> None:
+    """Take in a report; *answers*: the tokens of all sequences of each row that has *ended*."""
     state = blend.state[0]
     state.step += steps
     state.reading += state.decoders * steps
+    for i in range(len(ended)):
+        note_finished(blend.flight, ended[i])
+        _finish(blend, ended[i], answers[i])
+    note_report(blend.flight, running, waiting, kv_tokens, steps)
+    _observe(blend, prefill_tokens, decode_tokens, prefilled, waiting)
 
 
 @compiled
-def observe_blended(
+def _finish(blend: Blend, row: int, tokens: int) -> None:
+    """Take in that a row has ended, with so many answer tokens."""
+    state, one = blend.state[0], _record(blend, row)
+    age = age_of(one, state.step)
+    if one.since >= 0:
+        state.decoders -= one.going
+        state.reading -= one.going * (one.prompt + age)
+    _leave(blend, row)
+    if tokens > 0:
+        _learn(blend, row, float(tokens), age)
+
+
+@compiled
+def _observe(
     blend: Blend, prefill_tokens: int, decode_tokens: int, prefilled: int, waiting: int
 ) -> None:
-    """Take in the rest of a report; its finished rows have been noted before."""
+    """Take in what a report has moved; its finished rows have been noted before."""
     state, steps = blend.state[0], blend.flight.counts[0].steps
     row = next_started(blend.flight)
     while row >= 0:
@@ -760,7 +783,7 @@ def observe_blended(
 
 @compiled
 def _start_decoding(blend: Blend, row: int) -> None:
-    state = blend.state[0]
-    blend.since[row] = state.step
-    state.decoders += blend.going[row]
-    state.reading += blend.going[row] * blend.prompt[row]
+    state, one = blend.state[0], _record(blend, row)
+    one.since = state.step
+    state.decoders += one.going
+    state.reading += one.going * one.prompt

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blend.core.kernels.compiled import compiled
-from blend.core.kernels.survival import BINS, EDGE, GONE, Beliefs, alive_after, bin_of, survives
+from blend.core.kernels.inside import age_bin, age_of
+from blend.core.kernels.survival import BINS, EDGE, GONE, Beliefs, alive_after, survives
 
 NO_KIND = -1
 _LEAST = 1e-3
@@ -111,38 +112,29 @@ class Sight(NamedTuple):
 # One function with plain arrays: a call with all of the state costs as much as a row does.
 @compiled
 def look_over(  # noqa: PLR0912, PLR0915 - the comment above says why it is one
-    forecast: Forecast,
-    beliefs: Beliefs,
-    rows: Any,
-    memory_side: Any,
-    since: Any,
-    prompt: Any,
-    uncached: Any,
-    going: Any,
-    step: int,
-    estimate: int,
+    forecast: Forecast, beliefs: Beliefs, inside: Any, step: int, estimate: int
 ) -> Sight:
-    """Look over all *rows* inside once; forecast those of the memory side.
+    """Look over all rows *inside* once, by their records; forecast those of the memory side.
 
-    The rest is by row, *going* the sequences that go on; *estimate* numbers what is believed.
+    *estimate* numbers what is believed.
     """
-    survival, area, known, label = beliefs.survival, beliefs.area, beliefs.known, beliefs.label
-    kinds, sums, touched, marks = forecast.kind, forecast.sums, forecast.touched, forecast.marks
+    survival, area = beliefs.survival, beliefs.area
+    sums, touched, marks = forecast.sums, forecast.touched, forecast.marks
     begin(forecast, estimate)
     decodes, reads, token_steps, held = 0.0, 0.0, 0.0, 0.0
-    for i in range(len(rows)):
-        row = rows[i]
-        age = 0.0 if since[row] < 0 else float(step - since[row])
-        tokens, n = float(uncached[row]), going[row]
-        certain = known[row] > 0.0
+    for i in range(len(inside)):
+        row = inside[i]
+        age = age_of(row, step)
+        tokens, n = row.uncached, row.going
+        certain = row.known > 0.0
         b, share, overdue = 0, 0.0, False
         if certain:
-            rest = known[row] - age
+            rest = row.known - age
             overdue = rest <= 0.0
             rest = max(rest, 1.0)
         else:
-            one = label[row]
-            b = bin_of(age)
+            one = row.label
+            b = age_bin(row, age)
             share = min(max((age - EDGE[b]) / (EDGE[b + 1] - EDGE[b]), 0.0), 1.0)
             now = survival[one, b] + (survival[one, b + 1] - survival[one, b]) * share
             overdue = now < GONE
@@ -153,18 +145,18 @@ def look_over(  # noqa: PLR0912, PLR0915 - the comment above says why it is one
                 rest = max((area[one, b + 1] + rest) / now, 1.0)
         # E[d²] of a wide distribution is more than the square of its mean.
         decodes += n * rest
-        reads += n * (rest * (prompt[row] + age) + (0.5 if certain else 0.75) * rest * rest)
+        reads += n * (rest * (row.prompt + age) + (0.5 if certain else 0.75) * rest * rest)
         held += tokens + n * age
-        if not memory_side[row]:
+        if not row.memory_side:
             continue
         token_steps += rest * (tokens + n * (age + 0.5 * rest))
         if overdue:
-            _put_alone(forecast, beliefs, row, tokens, age)
+            _put_alone(forecast, beliefs, row.row, tokens, age)
         elif certain:
-            _put_known(forecast.known, forecast.horizon, rest, tokens, forecast.copies[row], age)
+            _put_known(forecast.known, forecast.horizon, rest, tokens, row.copies, age)
         else:
-            _put_at(sums, touched, marks, kinds[row], b, 1.0 - share, tokens, age)
-            _put_at(sums, touched, marks, kinds[row], b + 1, share, tokens, age)
+            _put_at(sums, touched, marks, row.kind, b, 1.0 - share, tokens, age)
+            _put_at(sums, touched, marks, row.kind, b + 1, share, tokens, age)
     add_up(forecast, beliefs)
     return Sight(decodes, reads, token_steps, held)
 

@@ -4,13 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blend.core.kernels.blend import (
-    Blend,
-    admit_blended,
-    finish_blended,
-    observe_blended,
-    step_blended,
-)
+from blend.core.kernels.blend import Blend, admit_blended, hear_blended
 from blend.core.kernels.clock import Clock, compute_seconds, step_seconds
 from blend.core.kernels.compiled import compiled
 from blend.core.kernels.dual import Dual, admit_dual, finish_dual, observe_dual
@@ -65,6 +59,7 @@ class Unheard(NamedTuple):
 
     reports: Any
     ended: Any
+    answers: Any  # the tokens of those that ended
     ring: Any  # the place of the oldest, and how many there are
 
 
@@ -72,7 +67,7 @@ def new_unheard(limits: Limits) -> Unheard:
     """Return a ring without reports."""
     places = limits.lag + 1
     ended = np.empty((places, limits.max_sequences + 1), np.int64)
-    return Unheard(np.zeros(places, REPORT), ended, np.zeros(2, np.int64))
+    return Unheard(np.zeros(places, REPORT), ended, ended.copy(), np.zeros(2, np.int64))
 
 
 @compiled
@@ -159,20 +154,19 @@ def run_blended(
             return
         pace = UNPACED if blend.state[0].gated else blend.state[0].pace
         at = run_on(engine, clock, pace, unheard, finished_s, total, lines, line_steps)
-        hear_blended(engine, blend, unheard, at)
-
-
-@compiled
-def hear_blended(engine: Engine, blend: Blend, unheard: Unheard, at: int) -> None:
-    """Tell the blending scanner what a step has moved."""
-    report = unheard.reports[at]
-    step_blended(blend, 1)
-    for i in range(report.ended):
-        row = unheard.ended[at, i]
-        note_finished(blend.flight, row)
-        finish_blended(blend, row, engine.rows[row].final - engine.rows[row].prompt)
-    hear(blend.flight, unheard, at)
-    observe_blended(blend, report.prefill, report.decode, report.prefilled, report.waiting)
+        report = unheard.reports[at]
+        hear_blended(
+            blend,
+            unheard.ended[at, : report.ended],
+            unheard.answers[at, : report.ended],
+            report.running,
+            report.waiting,
+            report.kv_tokens,
+            1,
+            report.prefill,
+            report.decode,
+            report.prefilled,
+        )
 
 
 @compiled
@@ -205,8 +199,10 @@ def run_on(
         report.prefill, report.decode = now.prefill, now.decode
         report.prefilled = now.prefilled
         for i in range(now.ended):
-            unheard.ended[place, i] = engine.ended[i]
-            finished_s[engine.ended[i]] = total[0].seconds
+            row = engine.ended[i]
+            unheard.ended[place, i] = row
+            unheard.answers[place, i] = engine.rows[row].final - engine.rows[row].prompt
+            finished_s[row] = total[0].seconds
         ring[1] += 1
     place = ring[0]
     ring[0] = (ring[0] + 1) % places

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from blend.core.engines import Capacity, StepReport
 from blend.core.kernels import blend as kernel
-from blend.core.kernels.flight import new_flight, note_finished, note_report
+from blend.core.kernels.flight import new_flight
 from blend.core.kernels.gate import let_out, new_gate
 from blend.core.planning.beliefs import beliefs_of
 from blend.core.planning.classes import Blending
@@ -143,23 +143,21 @@ class BlendScanner:
 
     def observe(self, report: StepReport) -> None:
         """Learn from the answers that have ended, and free what they held."""
-        kernel.step_blended(self._state, report.steps)
-        for completion in report.completions:
-            row = completion.row
-            if self._state.flight.mark[row] == 0:
-                continue
+        flight = self._state.flight
+        ended = [one for one in report.completions if flight.mark[one.row]]
+        for completion in ended:
             if completion.failed:
                 # The end of its prompt is never reported.
-                let_out(self._state.gate, row)
-            note_finished(self._state.flight, row)
-            kernel.finish_blended(self._state, row, completion.completion_tokens)
-        note_report(
-            self._state.flight, report.running, report.waiting, report.kv_tokens, report.steps
-        )
-        kernel.observe_blended(
+                let_out(self._state.gate, completion.row)
+        kernel.hear_blended(
             self._state,
+            np.array([one.row for one in ended], np.int64),
+            np.array([one.completion_tokens for one in ended], np.int64),
+            report.running,
+            report.waiting,
+            report.kv_tokens,
+            report.steps,
             report.prefill_tokens,
             report.decode_tokens,
             report.prefilled,
-            report.waiting,
         )
