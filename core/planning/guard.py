@@ -6,7 +6,7 @@ order is always among the candidates, so that a plan is not slower than it as fa
 can tell. All candidates get the same draws, each on the engine as it is when run in that way.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from blend.core.planning.blending import blended_schedule, memory_first_schedule
 from blend.core.planning.classes import LengthClasses, find_classes
 from blend.core.planning.engine_model import EngineModel
-from blend.core.planning.lengths import Observations
+from blend.core.planning.lengths import Observations, limited_of
 from blend.core.planning.outlook import Candidate, Contender, Outlook, look_ahead
 from blend.core.planning.plan import Plan, plan_on
 from blend.core.planning.simulate import simulate
@@ -38,6 +38,10 @@ GAIN = 1.002
 
 PACED_GAIN = 1.01
 """The same for one that paces prefill, or cuts steps: what rides free is known no better."""
+
+SURE = 2.0
+"""Standard errors, over the draws, that it must be faster by as well: in a job of a few long
+answers, or a cache of a few requests, which order is the faster is often chance."""
 
 GUESS_SPREAD = 0.7
 """Deviation of the log of a length that is guessed from `max_tokens`: a factor of two."""
@@ -85,6 +89,7 @@ def guarded_plan(
         each.classes,
         engine,
         contenders,
+        limited=limited_of(each.prompts),
         reach=reach,
         draws=draws,
         seed=seed,
@@ -141,7 +146,7 @@ def outlook_of(
             name: replace(one, schedule=one.schedule.only(each.pending))
             for name, one in contenders.items()
         },
-        drawing(each.classes, seed=settings.seed),
+        drawing(each.classes, limited=limited_of(each.prompts), seed=settings.seed),
         draws=draws,
         wanted=wanted,
     )
@@ -240,21 +245,28 @@ def choose(
     engine: EngineModel,
     contenders: Mapping[str, Contender],
     *,
+    limited: npt.NDArray[np.bool_] | None = None,
     reach: Reach = ANY,
     draws: int = 1,
     seed: int = 0,
     wanted: Callable[[], bool] = lambda: True,
 ) -> Choice:
-    """Return the fastest of *contenders*; a later one must be faster than all before it.
+    """Return the fastest of *contenders*; a later one must surely be faster than all before it.
 
+    ``limited`` (n,): the answers that are known by nothing but a tiny limit.
     Where it could use more sequences than the engine takes, and *reach* allows them, it is tried
     with more. Lengths are drawn *draws* times. Once ``wanted`` is false nothing more is simulated;
     the first contender always is, on the first draw.
     """
     outlook = look_ahead(
-        tree, engine, contenders, drawing(classes, seed=seed), draws=draws, wanted=wanted
+        tree,
+        engine,
+        contenders,
+        drawing(classes, limited=limited, seed=seed),
+        draws=draws,
+        wanted=wanted,
     )
-    best = _best(contenders, outlook)
+    best = best_of(contenders, outlook.candidates)
     full = best.peak_running >= engine.capacity.max_sequences
     if full and reach.may_set(MAX_SEQUENCES) and wanted():
         way = more_sequences(best.way, engine)
@@ -264,7 +276,7 @@ def choose(
             tree,
             engine,
             {name: contenders[name]},
-            drawing(classes, seed=seed),
+            drawing(classes, limited=limited, seed=seed),
             draws=outlook.draws,
             wanted=wanted,
         )
@@ -272,17 +284,28 @@ def choose(
         if more.draws == outlook.draws:
             every = sorted((*outlook.candidates, *more.candidates), key=lambda one: one.seconds)
             outlook = replace(outlook, candidates=tuple(every))
-            best = _best(contenders, outlook)
+            best = best_of(contenders, outlook.candidates)
     return Choice(best.name, contenders[best.name].schedule, best.way, outlook)
 
 
-def _best(contenders: Mapping[str, Contender], outlook: Outlook) -> Candidate:
-    found = {one.name: one for one in outlook.candidates}
+def best_of(contenders: Mapping[str, Contender], candidates: Iterable[Candidate]) -> Candidate:
+    """Return the one of *candidates* that a plan should take, the first unless others gain."""
+    found = {one.name: one for one in candidates}
     best = found[next(iter(contenders))]
     for name, one in contenders.items():
-        if name in found and found[name].seconds * _gain(one) < best.seconds:
+        if name not in found:
+            continue
+        gains = found[name].seconds * _gain(one) < best.seconds
+        if gains and _surely_faster(found[name], best):
             best = found[name]
     return best
+
+
+def _surely_faster(one: Candidate, other: Candidate) -> bool:
+    """Tell whether *one* gains more than the draws scatter; a single draw tells nothing of that."""
+    gained = np.subtract(other.drawn_s, one.drawn_s)
+    n = len(gained)
+    return n == 1 or bool(gained.mean() > SURE * gained.std(ddof=1) / n**0.5)
 
 
 def _gain(one: Contender) -> float:
@@ -291,10 +314,23 @@ def _gain(one: Contender) -> float:
     return PACED_GAIN if paced or one.way.step_tokens else GAIN
 
 
-def drawing(classes: LengthClasses, *, seed: int) -> Callable[[int], Ints]:
-    """Return what draws lengths: first from the sample as it is, then each time from it anew."""
+def drawing(
+    classes: LengthClasses, *, seed: int, limited: npt.NDArray[np.bool_] | None = None
+) -> Callable[[int], Ints]:
+    """Return what draws lengths: first from the sample as it is, then each time from it anew.
+
+    Answers that are ``limited`` are as long as their limit at first, and then up to that long: all
+    of one length would move in step, and which order that suits is chance.
+    """
     rng = np.random.default_rng(seed)
-    return lambda number: draw_lengths(redrawn(classes, rng) if number else classes, rng)
+
+    def draw(number: int) -> Ints:
+        lengths = draw_lengths(redrawn(classes, rng) if number else classes, rng)
+        if number and limited is not None:
+            lengths[limited] = rng.integers(1, lengths[limited], endpoint=True)
+        return lengths
+
+    return draw
 
 
 def draw_lengths(classes: LengthClasses, rng: np.random.Generator) -> Ints:

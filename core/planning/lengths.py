@@ -58,6 +58,12 @@ def known_of(prompts: Prompts) -> Floats:
     return prompts.known_tokens
 
 
+def limited_of(prompts: Prompts) -> npt.NDArray[np.bool_]:
+    """Return which answers are known by nothing but a tiny limit, (n,)."""
+    limited: npt.NDArray[np.bool_] = np.isnan(known_of(prompts))
+    return limited & (prompts.max_tokens <= KNOWN_TOKENS)
+
+
 def prior_tokens(max_tokens: npt.NDArray[np.int32]) -> Floats:
     """Return the answer lengths to expect from the limits alone, (n,).
 

@@ -23,7 +23,8 @@ from blend.core.schedule import Policy, Schedule
 class Candidate:
     """One way of running the job, and what to expect of it.
 
-    ``seconds``: mean over the draws; ``low_s`` and ``high_s``: the 10 % and 90 % quantiles.
+    ``drawn_s``: the seconds of each draw; ``seconds``: their mean; ``low_s`` and ``high_s``: their
+    10 % and 90 % quantiles.
     ``sharing``: the share of prompt tokens found in the cache. Counts are means over the draws.
     ``way``: how the engine is run.
     """
@@ -39,6 +40,7 @@ class Candidate:
     peak_kv_tokens: float
     peak_running: float
     way: Way
+    drawn_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Outlook:
     def described(self) -> list[dict[str, Any]]:
         """Return the candidates as JSON values, with all that follows from their figures."""
         return [
-            asdict(one)
+            {name: value for name, value in asdict(one).items() if name != "drawn_s"}
             | {
                 "way": {"pacing": one.way.pacing} | one.way.arguments,
                 "tokens_s": self.tokens_s(one),
@@ -246,4 +248,5 @@ def _candidate(
         peak_kv_tokens=mean(lambda run: run.peak_kv_tokens),
         peak_running=mean(lambda run: run.peak_running),
         way=one.way,
+        drawn_s=tuple(run.seconds for run in runs),
     )
