@@ -187,6 +187,27 @@ def test_a_gain_counts_where_it_is_more_than_the_draws_scatter(
     assert best_of(contenders, candidates).name == kept
 
 
+def test_of_ways_that_surely_beat_a_plain_order_the_fastest_is_taken() -> None:
+    prompts, lengths = mixed_job(60)
+    tree = build_tree(prompts)
+    order = Contender(plain_schedule(tree, "random", tree.rows))
+    contenders = {
+        "fcfs": Contender(plain_schedule(tree, "fcfs", np.arange(len(tree)))),
+        "steady": order,
+        "fast": order,
+        "lucky": order,
+    }
+    outlook = look_ahead(tree, engine_model(**ON), contenders, lambda _: lengths, draws=1)
+    drawn_s = {"fcfs": (100, 90, 110), "steady": (97, 87, 107), "fast": (97, 70, 100)}
+    drawn_s["lucky"] = (101, 91, 40)
+    candidates = [
+        replace(one, drawn_s=drawn_s[one.name], seconds=float(np.mean(drawn_s[one.name])))
+        for one in outlook.candidates
+    ]
+
+    assert best_of(contenders, candidates).name == "fast"
+
+
 def test_the_same_seed_draws_and_orders_the_same() -> None:
     prompts, lengths = mixed_job(500)
     tree = build_tree(prompts)

@@ -40,8 +40,10 @@ PACED_GAIN = 1.01
 """The same for one that paces prefill, or cuts steps: what rides free is known no better."""
 
 SURE = 2.0
-"""Standard errors, over the draws, that it must be faster by as well: in a job of a few long
-answers, or a cache of a few requests, which order is the faster is often chance."""
+"""Standard errors, over the draws, that it must be faster by than a plain order: in a job of a few
+long answers, or a cache of a few requests, which order is the faster is often chance."""
+
+PLAIN: tuple[Policy, ...] = ("fcfs", "dfs")
 
 GUESS_SPREAD = 0.7
 """Deviation of the log of a length that is guessed from `max_tokens`: a factor of two."""
@@ -289,15 +291,19 @@ def choose(
 
 
 def best_of(contenders: Mapping[str, Contender], candidates: Iterable[Candidate]) -> Candidate:
-    """Return the one of *candidates* that a plan should take, the first unless others gain."""
+    """Return the one of *candidates* that a plan should take, the first unless others gain.
+
+    None is taken that may well be slower than the best of the plain orders.
+    """
     found = {one.name: one for one in candidates}
-    best = found[next(iter(contenders))]
+    best = plain = found[next(iter(contenders))]
     for name, one in contenders.items():
         if name not in found:
             continue
         gains = found[name].seconds * _gain(one) < best.seconds
-        if gains and _surely_faster(found[name], best):
+        if gains and _surely_faster(found[name], plain):
             best = found[name]
+            plain = best if best.policy in PLAIN else plain
     return best
 
 
