@@ -19,7 +19,7 @@ from blend.cli.observing import find_followers, observations_of
 from blend.cli.planning import MadePlan, Planned, PlanOptions, make_plan, sample_schedule
 from blend.cli.profiles import best_profile, measured_line, parallel_of
 from blend.cli.progress import Watch, unwatched
-from blend.cli.session import Session, opened_session, run_watched
+from blend.cli.session import Session, opened_session, run_sample
 from blend.cli.ways import assumed_capacity, reach_of, way_in_words
 from blend.cli.wording import counted, duration, percent, significant
 from blend.core.engines import Capacity
@@ -176,7 +176,7 @@ def save_and_say(job: Job, made: MadePlan, followers: Followers, *, engine: str)
 def _sample(session: Session, inputs: PlanInputs, settings: PlanOptions) -> Mapping[int, int]:
     """Run the sample; return the output tokens that each row had which was cut off."""
     schedule = sample_schedule(session.job, inputs.prompts, inputs.tree, settings)
-    ran = run_watched(session, schedule, "sample", bound_s=settings.sample_s)
+    ran = run_sample(session, schedule, bound_s=settings.sample_s)
     if ran is None:
         return {}
     dropped = ran.left.dropped
