@@ -14,7 +14,7 @@ import numpy.typing as npt
 import orjson
 
 from blend.cli.job_plan import digests_of
-from blend.cli.plan_clock import PlanClock, part_of_run_s
+from blend.cli.plan_clock import PlanClock, part_of_run_s, simulator_compiled
 from blend.cli.wording import duration
 from blend.core.engines import Capacity
 from blend.core.planning.classes import Mode
@@ -201,7 +201,7 @@ def make_plan(
         plan.schedule.only(unanswered),
         plan.lengths,
         plan.settings.way.engine(engine),
-        kernels=lambda: plan.outlook is not None or (clock.left() and clock.compiles()),
+        kernels=lambda: plan.outlook is not None or clock.left_to_simulate(),
         seed=options.seed,
     )
     lint = lint_prompts(
@@ -256,7 +256,7 @@ def _guarded_plan(
 
     clock.limit_s = max(clock.limit_s, CHOOSE_S)
     with clock.stopped():
-        if not clock.compiled:
+        if not simulator_compiled():
             logger.info("compiling the simulator, which takes a minute or two, once")
         warm_up(engine)
     return guarded_plan(
@@ -281,9 +281,7 @@ def _with_outlook(
 ) -> Plan:
     """Return the plan with what simulated runs of it come to, where there is time for them."""
     answered = observations.finished & ~np.isnan(observations.tokens)
-    if clock.limit_s < CHOOSE_S or not clock.left() or answered.all():
-        return plan
-    if not clock.compiles():
+    if clock.limit_s < CHOOSE_S or answered.all() or not clock.left_to_simulate():
         return plan
     from blend.core.planning.guard import outlook_of
 
