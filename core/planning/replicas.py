@@ -151,7 +151,7 @@ def _run_together(
     runs: "Sequence[Run]", schedule: Schedule, walk: Walk, engine: EngineModel
 ) -> int:
     """Run until nothing is left to admit; return how many rows were handed over."""
-    dealer = Dealer(walk, parts=len(runs), interference=engine.of_mode)
+    dealer = Dealer(walk, parts=len(runs), interference=engine.mode_interference)
     place = np.zeros(int(schedule.order.max(initial=-1)) + 1, np.int64)
     place[schedule.order] = np.arange(len(schedule))
     watched = [_Watched(run, place) for run in runs]
