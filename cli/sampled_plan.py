@@ -15,8 +15,9 @@ from blend.cli.interrupt import Interrupt
 from blend.cli.job_model import require_rows, shape_of
 from blend.cli.job_plan import plan_of
 from blend.cli.machine import CALIBRATED, this_hardware
+from blend.cli.made_plan import MadePlan, Planned
 from blend.cli.observing import find_followers, observations_of
-from blend.cli.planning import MadePlan, Planned, PlanOptions, make_plan, sample_schedule
+from blend.cli.planning import PlanOptions, make_plan, sample_schedule
 from blend.cli.profiles import best_profile, measured_line, parallel_of
 from blend.cli.progress import Watch, unwatched
 from blend.cli.session import Session, opened_session, run_sample

@@ -14,8 +14,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from blend.cli.made_plan import MadePlan, Planned
 from blend.cli.observing import observations_of
-from blend.cli.planning import MadePlan, Planned, PlanOptions, make_plan, warm_up_schedule
+from blend.cli.planning import PlanOptions, make_plan, warm_up_schedule
 from blend.cli.running import POLL_S
 from blend.cli.sampled_plan import PlanInputs, as_measured, plan_inputs, save_and_say
 from blend.cli.session import Ran, Session, run_sample
