@@ -9,6 +9,7 @@ from blend.cli.job_plan import fitting_schedule
 from blend.cli.limits import NO_LIMITS, RunLimits
 from blend.cli.next_steps import next_command
 from blend.cli.progress import Watch, unwatched
+from blend.cli.progress_words import result_line
 from blend.cli.session import Session, await_engine, opened_session, run_execution
 from blend.cli.ways import paced_as_asked, way_in_words, way_of, with_way
 from blend.cli.wording import counted, duration
@@ -74,7 +75,7 @@ def execute(
         took = duration(progress.elapsed_s)
         if session.options.name == "sim":
             took += f", in virtual time {duration(progress.engine_s)}"
-        logger.info(f"executed in {took}: {progress.line(running=False)}")
+        logger.info(f"executed in {took}: {result_line(progress)}")
         if dropped := ran.left.dropped:
             logger.info(f"time is up: {counted(len(dropped))} unfinished rows were given back")
     elif len(left) and session.limit is not None and session.limit.over:
