@@ -148,7 +148,7 @@ def _keep(learnt: Learnt, output: Path | None) -> None:
     for found in (one.found for one in learnt.parts if one.found.holds):
         if learnt.key is not None:
             if found.profile.source == "runs":
-                save_profile(learnt.key, found.profile, [found.measured])
+                save_profile(learnt.key, found.profile, {CALIBRATED: found.measured})
             else:
                 save_calibrated(learnt.key, found.profile)
     if output is not None and entries:

@@ -5,7 +5,7 @@ runs has measured goes before what was calibrated, and that before the device's 
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from blend.core.planning.profile import (
     thinned,
 )
 from blend.core.planning.ways import free_tokens
-from blend.store.job import Job
+from blend.store.job import Job, Run
 
 REPLICAS = "data-parallel-size"
 """Where a run's settings say how many replicas it had."""
@@ -80,34 +80,44 @@ def _measured_at(key: str, section: Section) -> float:
     return float(read_section(section).get(key, {}).get("measured", 0.0))
 
 
-def save_profile(key: str, profile: Profile, runs: Sequence[Measured] = ()) -> None:
+def save_profile(key: str, profile: Profile, runs: Mapping[str, Measured] | None = None) -> None:
     """Keep *profile*, and the *runs* that it was fitted to; a full disk keeps nothing."""
-    keep_entry("profiles", key, _entry(profile, runs))
+    keep_entry("profiles", key, _entry(profile, runs or {}))
 
 
-def add_run(key: str, run: Measured, *, knee_tokens: float) -> None:
-    """Fit what steps cost anew, with one more run; one too short to tell anything alone counts."""
+def keep_run(key: str, name: str, run: Measured, *, knee_tokens: float) -> None:
+    """Fit what steps cost anew, with one more run, or with more of the run of this *name*.
+
+    A run too short to tell anything alone counts with others.
+    """
 
     def with_run(known: Entry) -> Entry | None:
-        runs = [*_runs_in(known), run][-KEPT_RUNS:]
-        profile = fit(*runs, knee_tokens=knee_tokens)
+        others = {other: lines for other, lines in _runs_in(known).items() if other != name}
+        runs = dict([*others.items(), (name, run)][-KEPT_RUNS:])
+        profile = fit(*runs.values(), knee_tokens=knee_tokens)
         return _entry(profile, runs) if profile else None
 
     if len(run):
         change_entry("profiles", key, with_run)
 
 
-def _entry(profile: Profile, runs: Sequence[Measured]) -> Entry:
-    lines = [np.stack(columns_of(thinned(run, KEPT_LINES)), axis=1).tolist() for run in runs]
+def _entry(profile: Profile, runs: Mapping[str, Measured]) -> Entry:
+    lines = {
+        name: np.stack(columns_of(thinned(run, KEPT_LINES)), axis=1).tolist()
+        for name, run in runs.items()
+    }
     return asdict(profile) | {"runs": lines}
 
 
-def _runs_in(entry: Entry) -> list[Measured]:
+def _runs_in(entry: Entry) -> dict[str, Measured]:
     try:
-        tables = [np.array(lines, np.float64).reshape(-1, 5) for lines in entry.get("runs", [])]
-    except (TypeError, ValueError):
-        return []
-    return [Measured(*table.T) for table in tables]
+        tables = {
+            name: np.array(lines, np.float64).reshape(-1, 5)
+            for name, lines in entry.get("runs", {}).items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        return {}
+    return {name: Measured(*table.T) for name, table in tables.items()}
 
 
 def save_calibrated(key: str, profile: Profile) -> None:
@@ -134,13 +144,15 @@ def measured_in(job: Job, run: int) -> Measured:
 
 def best_profile(job: Job, options: EngineOptions, engine: EngineModel) -> Profile | None:
     """Return what is known of vLLM's steps on this machine, else what the job's runs measured."""
+    ran = _runs_here(job, options)
     if options.name == "vllm":
+        if ran:
+            # One that goes on has measured how fast the machine is now.
+            _keep_run(job, ran[-1], options, engine)
         known = known_profile(profile_key(engine.model, parallel_of(options)))
         if known is not None:
             return known
-    host = os.uname().nodename
-    ran = [run.id for run in job.runs() if (run.engine, run.host) == (options.name, host)]
-    measured = [measured_in(job, run) for run in ran[-KEPT_RUNS:]]
+    measured = [measured_in(job, run.id) for run in ran[-KEPT_RUNS:]]
     return fit(*measured, knee_tokens=free_tokens(engine))
 
 
@@ -148,10 +160,19 @@ def keep_profile(job: Job, options: EngineOptions) -> None:
     """Keep what the job's last run measured on this machine."""
     device = this_hardware(None)
     shape = shape_of(job, options.arguments, on_cpu=device.name == "cpu")
-    engine = engine_model(device, shape)
-    add_run(
+    _keep_run(job, _runs_here(job, options)[-1], options, engine_model(device, shape))
+
+
+def _runs_here(job: Job, options: EngineOptions) -> list[Run]:
+    host = os.uname().nodename
+    return [run for run in job.runs() if (run.engine, run.host) == (options.name, host)]
+
+
+def _keep_run(job: Job, run: Run, options: EngineOptions, engine: EngineModel) -> None:
+    keep_run(
         profile_key(engine.model, parallel_of(options)),
-        measured_in(job, job.runs()[-1].id),
+        f"{run.started:.6f}",
+        measured_in(job, run.id),
         knee_tokens=free_tokens(engine),
     )
 

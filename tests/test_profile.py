@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from blend.cli.profile_store import keep_entry, profiles_path, read_section
-from blend.cli.profiles import KEPT_RUNS, add_run, load_profile, save_profile
+from blend.cli.profiles import KEPT_RUNS, keep_run, load_profile, save_profile
 from blend.core.planning.engine_model import StepCosts, engine_model
 from blend.core.planning.hardware import hardware_preset, model_preset
 from blend.core.planning.optimum import bound_s, work_of
@@ -21,6 +21,7 @@ from blend.core.planning.profile import (
     Measured,
     Profile,
     _least_squares,
+    columns_of,
     fit,
     measured_of,
     predicted_s,
@@ -149,8 +150,8 @@ def test_several_runs_are_kept_and_tell_together_what_a_step_costs() -> None:
     runs = [measured_of(lines(CPU, rng, step_tokens=400, steps=40)) for _ in range(KEPT_RUNS + 2)]
     # The first would not be forgotten: it is of another machine.
     runs[0] = measured_of(lines(GPU, rng, step_tokens=8192))
-    for run in runs:
-        add_run("a", run, knee_tokens=0)
+    for number, run in enumerate(runs):
+        keep_run("a", f"{number}", run, knee_tokens=0)
 
     found = load_profile("a")
     assert found is not None
@@ -158,15 +159,24 @@ def test_several_runs_are_kept_and_tell_together_what_a_step_costs() -> None:
     assert found.lines == sum(len(run) for run in runs[-KEPT_RUNS:])
 
 
+def test_a_run_that_goes_on_counts_once() -> None:
+    run = measured_of(lines(CPU, np.random.default_rng(6), step_tokens=400))
+    so_far = Measured(*(column[: len(run) // 2] for column in columns_of(run)))
+    for name, some in (("a run", so_far), ("another", so_far), ("a run", run)):
+        keep_run("a", name, some, knee_tokens=0)
+
+    assert load_profile("a") == fit(so_far, run, knee_tokens=0)
+
+
 def test_a_run_too_short_to_tell_anything_counts_with_others() -> None:
     run = measured_of(lines(CPU, np.random.default_rng(6), step_tokens=400))
     short = measured_of(lines(CPU, np.random.default_rng(7), step_tokens=400, steps=20))
     assert len(short) < LEAST_LINES
 
-    add_run("a", short, knee_tokens=0)
+    keep_run("a", "short", short, knee_tokens=0)
     assert load_profile("a") is None
-    add_run("a", run, knee_tokens=0)
-    add_run("a", short, knee_tokens=0)
+    keep_run("a", "long", run, knee_tokens=0)
+    keep_run("a", "short", short, knee_tokens=0)
     found = load_profile("a")
     assert found is not None
     assert found.lines == len(run) + len(short)
@@ -174,17 +184,17 @@ def test_a_run_too_short_to_tell_anything_counts_with_others() -> None:
 
 def test_of_a_long_run_no_more_is_kept_than_tells_enough() -> None:
     run = measured_of(lines(CPU, np.random.default_rng(8), step_tokens=400, steps=4000))
-    add_run("a", run, knee_tokens=0)
+    keep_run("a", "run", run, knee_tokens=0)
 
-    (kept,) = read_section("profiles")["a"]["runs"]
+    (kept,) = read_section("profiles")["a"]["runs"].values()
     assert len(run) / 4 < len(kept) <= KEPT_LINES
 
 
-@pytest.mark.parametrize("runs", [None, "none", [[1.0]], [["a"] * 5], 7])
+@pytest.mark.parametrize("runs", [None, "none", [[1.0]], {"one": [1.0]}, {"one": [["a"] * 5]}, 7])
 def test_runs_that_cannot_be_read_are_forgotten(runs: object) -> None:
     run = measured_of(lines(CPU, np.random.default_rng(6), step_tokens=400))
     keep_entry("profiles", "a", asdict(PROFILE) | {"runs": runs})
-    add_run("a", run, knee_tokens=0)
+    keep_run("a", "run", run, knee_tokens=0)
 
     assert load_profile("a") == fit(run, knee_tokens=0)
 
