@@ -25,8 +25,8 @@ from blend.core.schedule import Schedule
 if TYPE_CHECKING:
     from blend.core.planning.virtual_run import Run
 
-LOOK_SHARE, LEAST_LOOK_SHARE = 0.05, 0.001
-"""The time between two looks: of what is left, and of the whole."""
+LOOK_SHARE = 0.05
+"""The time between two looks, of what is left."""
 
 _SUMMED = (
     "steps",
@@ -72,11 +72,6 @@ class SimulatedReplicas:
             **{name: total(name) for name in _SUMMED},
             **{name: max(getattr(run, name) for run in self.runs) for name in _GREATEST},
         )
-
-    @property
-    def idle_share(self) -> float:
-        """The part of all replicas' time in which they have nothing to do."""
-        return 1.0 - sum(run.seconds for run in self.runs) / (len(self.runs) * self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
