@@ -40,12 +40,11 @@ class Recorder:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # An interrupt must not cost what has already arrived.
         try:
-            self.flush()
-        except BlendError:
-            self._save_what_fits()
-            self.flush()
-        finally:
-            self._leave_to_disk(quietly=kind is not None)
+            self._flush_what_fits()
+        except BaseException:
+            self._leave_to_disk(quietly=True)
+            raise
+        self._leave_to_disk(quietly=kind is not None)
 
     def add(self, completions: Iterable[Completion]) -> None:
         """Take completions in; save when the batch is full or old."""
@@ -70,6 +69,13 @@ class Recorder:
             self._waiting = []
             if self._disk is not None:
                 self._disk.ask()
+
+    def _flush_what_fits(self) -> None:
+        try:
+            self.flush()
+        except BlendError:
+            self._save_what_fits()
+            self.flush()
 
     def _leave_to_disk(self, *, quietly: bool) -> None:
         if self._disk is not None:
