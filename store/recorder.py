@@ -7,7 +7,7 @@ from typing import Self
 from blend.core.completion import Completion
 from blend.core.errors import BlendError
 from blend.store.disk_sync import DiskSync
-from blend.store.job import Job
+from blend.store.job import DiskFullError, Job
 
 BATCH_ROWS = 64
 BATCH_S = 1.0
@@ -73,7 +73,7 @@ class Recorder:
     def _flush_what_fits(self) -> None:
         try:
             self.flush()
-        except BlendError:
+        except DiskFullError:
             self._save_what_fits()
             self.flush()
 
@@ -88,6 +88,6 @@ class Recorder:
         for completion in self._waiting:
             try:
                 self._job.record(self._run, [completion])
-            except BlendError:
+            except DiskFullError:
                 left.append(completion)
         self._waiting = left
