@@ -147,8 +147,10 @@ def _keep(learnt: Learnt, output: Path | None) -> None:
         keep_entry("machines", learnt.device, entries["machines"][learnt.device])
     for found in (one.found for one in learnt.parts if one.found.holds):
         if learnt.key is not None:
-            save = save_profile if found.profile.source == "runs" else save_calibrated
-            save(learnt.key, found.profile)
+            if found.profile.source == "runs":
+                save_profile(learnt.key, found.profile, {CALIBRATED: found.measured})
+            else:
+                save_calibrated(learnt.key, found.profile)
     if output is not None and entries:
         write_entries(output, entries)
         err.print(f"written: {inert(str(output))}")

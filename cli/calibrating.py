@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,7 +40,7 @@ from blend.core.planning.hardware import (
 )
 from blend.core.planning.interference import fit_interference
 from blend.core.planning.parameters import LayerWidths, layer_widths, text_config
-from blend.core.planning.profile import Measured, Validated, validated
+from blend.core.planning.profile import Measured, Validated, joined, validated
 from blend.core.planning.ways import free_tokens
 from blend.store.job import Job
 
@@ -277,15 +277,10 @@ def learn_from(job: Job, *, hardware: Hardware) -> tuple[str, Validated]:
         )
     settings: Mapping[str, Any] = ran[-1].settings
     shape = shape_of(job, settings, on_cpu=hardware.name == "cpu")
-    lines = _joined([measured_in(job, run.id) for run in ran])
+    lines = joined([measured_in(job, run.id) for run in ran])
     knee = free_tokens(engine_model(hardware, shape))
     key = profile_key(shape, parallel_in(settings))
     return key, _fit(lines, knee_tokens=knee, source="runs")
-
-
-def _joined(parts: Sequence[Measured]) -> Measured:
-    names = [field.name for field in fields(Measured)]
-    return Measured(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def _fit(lines: Measured, *, knee_tokens: float, source: Literal["runs", "engine"]) -> Validated:

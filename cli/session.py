@@ -104,10 +104,10 @@ def run_watched(
     """Run the rows of *schedule*, which have no result, and show how far it is.
 
     An execution names the *plan* that they are rows of; a sample has none.
-    A sample is cut off after *bound_s* engine seconds, and at the first interrupt, which lets what
-    runs finish otherwise. Once *until*, which is told every report, is true, what runs is handed
-    on. What is *carried* runs already. None when nothing was begun: there are no rows, or a person
-    asked to stop before the engine ran.
+    The first interrupt lets what runs finish; after *bound_s* engine seconds it is cut off. Once
+    *until*, which is told every report, is true, what runs is handed on. What is *carried* runs
+    already. None when nothing was begun: there are no rows, or a person asked to stop before the
+    engine ran.
     """
     if not len(schedule) or not (carried or await_engine(session)):
         return None
@@ -138,13 +138,12 @@ def run_watched(
         followed=followed,
         replica_count=options.replicas,
     )
-    sampling = purpose == "sample"
     context = RunContext(
         purpose,
         options.name,
         _settings(options, capacity),
-        stopping=lambda: not sampling and interrupt.asked,
-        cut=lambda: sampling and (interrupt.asked or progress.engine_s >= bound_s),
+        stopping=lambda: interrupt.asked,
+        cut=lambda: progress.engine_s >= bound_s,
         until=until,
         say=lambda text: logger.info(plain(text)),
         max_rebuilds=options.tolerance.max_rebuilds,

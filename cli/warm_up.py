@@ -86,7 +86,9 @@ class _PlanInTheMaking:
             if not completion.failed:
                 self._answered[completion.row] = completion.completion_tokens
         if self._future is None:
-            if self._unanswered and self._engine_s < self._settings.sample_s:
+            too_early = self._unanswered and self._engine_s < self._settings.sample_s
+            # What runs is finished when a person has asked to stop, and not planned for.
+            if too_early or self._session.interrupt.asked:
                 return False
             self._future = self._begin()
         return self._future.done()

@@ -101,8 +101,9 @@ def test_a_warm_up_whose_engine_dies_goes_on_with_another(
     assert runs[-1] == ("execute", "finished")
 
 
-def test_an_interrupt_in_the_warm_up_leaves_a_job_to_go_on_with(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("bound", [(), BRIEF], ids=["waiting for the sample", "past its bound"])
+def test_an_interrupt_in_the_warm_up_lets_what_runs_end(
+    command: list[str], bound: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Interrupted(SimEngine):
         def step(self) -> StepReport:
@@ -112,14 +113,15 @@ def test_an_interrupt_in_the_warm_up_leaves_a_job_to_go_on_with(
 
     with monkeypatch.context() as patch:
         patch.setattr("blend.core.engines.sim.SimEngine", Interrupted)
-        assert main(command) == 4
+        assert main([*command, *bound]) == 4
     with Job.open(tmp_path / "out.blend") as job:
+        counts = job.counts()
         assert job.plan() is None
-        assert job.counts().running == 0
-        assert [run.outcome for run in job.runs()] == ["cut off"]
+        assert [run.outcome for run in job.runs()] == ["finished"]
+        assert sum(job.attempts(row) for row in range(ROWS)) == counts.answered > 0
 
     assert main(command) == 0
-    assert len(read_lines(tmp_path / "out.jsonl")) == ROWS
+    assert done_once(tmp_path)
 
 
 def test_an_interrupt_just_after_the_warm_up_lets_what_goes_on_end(

@@ -18,7 +18,7 @@ not slow the cache's reads down.
 Differs from the paper: it has neither W nor t_n nor o.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from blend.core.engines import UNKNOWN_TOKENS, Capacity
 from blend.core.planning.classes import Mode as Mode  # part of what an engine model is
@@ -59,6 +59,10 @@ class StepCosts:
             read_s=stages * self.read_s,
             weights_s=stages * self.weights_s,
         )
+
+    def times(self, factor: float) -> "StepCosts":
+        """Return the costs on a machine that takes so many times as long."""
+        return StepCosts(*(factor * getattr(self, field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
