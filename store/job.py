@@ -383,7 +383,10 @@ class Job:
 
         None where the job has no write-ahead log, as on a file system that does not allow for one.
         """
-        return DiskSync(self.path) if log_path(self.path).exists() else None
+        if not log_path(self.path).exists():
+            return None
+        self._database.leave_checkpoints()
+        return DiskSync(self.path)
 
     def release(self, of_rows: Iterable[int] | None = None) -> int:
         """Return rows in flight, all by default, to pending; say how many there were."""
