@@ -14,6 +14,7 @@ from blend.cli.engine_options import EngineOptions
 from blend.cli.interrupt import Interrupt
 from blend.cli.job_model import require_rows, shape_of
 from blend.cli.job_plan import plan_of
+from blend.cli.job_run import expected_run, expected_words
 from blend.cli.machine import CALIBRATED, this_hardware
 from blend.cli.made_plan import MadePlan, Planned
 from blend.cli.observing import find_followers, observations_of
@@ -163,7 +164,7 @@ def as_measured(
 def save_and_say(job: Job, made: MadePlan, followers: Followers, *, engine: str) -> Plan:
     """Make a plan the job's, and say what to expect of it."""
     plan = made.save(job, followers)
-    _tell_plan(plan, simulated=engine == "sim")
+    _tell_plan(made, simulated=engine == "sim")
     for paragraph in plan_advice(plan_of(job)):
         logger.info(f"prompts: {paragraph}")
     if len(followers):
@@ -202,7 +203,8 @@ def _costs(job: Job, options: EngineOptions, settings: PlanOptions) -> StepCosts
     return found.costs
 
 
-def _tell_plan(plan: Plan, *, simulated: bool) -> None:
+def _tell_plan(made: MadePlan, *, simulated: bool) -> None:
+    plan = made.plan
     expected = plan.prediction
     logger.info(
         f"planned {counted(expected.rows, 'requests')} ({plan.schedule.policy}): "
@@ -219,10 +221,13 @@ def _tell_plan(plan: Plan, *, simulated: bool) -> None:
     if plan.settings.way != AS_IT_COMES:
         logger.info(f"to execute: {way_in_words(plan.settings.way)}")
     device = f"{'a simulated ' if simulated else ''}{plan.settings.hardware.name}"
-    logger.info(
-        f"expected on {device}: {duration(expected.overlapped_s)} if compute "
-        f"and memory overlap, {duration(expected.sequential_s)} if they do not"
-    )
+    if one := expected_run(made.record):
+        logger.info(f"expected on {device}: {expected_words(one)}")
+    else:
+        logger.info(
+            f"expected on {device}: {duration(expected.overlapped_s)} if compute "
+            f"and memory overlap, {duration(expected.sequential_s)} if they do not"
+        )
 
 
 def _tell_candidates(plan: Plan) -> None:
