@@ -2,7 +2,7 @@
 
 One JSON file for each user, `$BLEND_PROFILES` or `blend/profiles.json` in the cache folder:
 
-    profiles    what steps cost by model and device, as runs have measured it
+    profiles    what steps cost by model and device, as runs have measured it; the last runs' lines
     calibrated  the same, as `blend calibrate` has
     machines    what a device can do for any model
 
@@ -15,7 +15,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +23,8 @@ from typing import Any, Literal
 FORMAT = 1
 
 Section = Literal["profiles", "calibrated", "machines"]
-Entries = Mapping[str, Mapping[str, Any]]
+Entry = Mapping[str, Any]
+Entries = Mapping[str, Entry]
 
 _TURN_S, _POLL_S = 5.0, 0.02
 
@@ -45,13 +46,23 @@ def read_section(section: Section, path: Path | None = None) -> Entries:
     return entries if isinstance(entries, dict) else {}
 
 
-def keep_entry(section: Section, key: str, entry: Mapping[str, Any]) -> bool:
+def keep_entry(section: Section, key: str, entry: Entry) -> bool:
     """Put *entry* into a section, with the time; False where the disk or the file refuse."""
+    return change_entry(section, key, lambda _: entry)
+
+
+def change_entry(section: Section, key: str, change: Callable[[Entry], Entry | None]) -> bool:
+    """Put what *change* makes of an entry in its place, as `keep_entry` does; None leaves it.
+
+    An entry that is not there is empty.
+    """
     path = profiles_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _turn(path):
-            write_entries(path, {section: {key: entry}}, known=_read(path))
+            entry = change(read_section(section, path).get(key, {}))
+            if entry is not None:
+                write_entries(path, {section: {key: entry}}, known=_read(path))
     except OSError:
         # Only a convenience for later plans; what it was measured in has its results.
         return False
@@ -68,7 +79,7 @@ def write_entries(
         sections[section] = sections.get(section, {}) | stamped
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        beside.write_text(json.dumps({"format": FORMAT} | sections, indent=1), "utf-8")
+        beside.write_text(json.dumps({"format": FORMAT} | sections), "utf-8")
         beside.replace(path)
     except OSError:
         with suppress(OSError):

@@ -1,32 +1,42 @@
 """What steps cost on this machine: measured by runs, or calibrated; kept for the plans to come.
 
-An entry is of a model in its data types, on a device, and so many of them. What enough of a run has
-measured goes before what was calibrated, and that before the device's own figures.
+An entry is of a model in its data types, on a device, and so many of them. What enough of the last
+runs has measured goes before what was calibrated, and that before the device's own figures.
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+
+import numpy as np
 
 from blend.cli.engine_options import EngineOptions, parallel_in
 from blend.cli.job_model import shape_of
 from blend.cli.machine import device_name, this_hardware
-from blend.cli.profile_store import Section, keep_entry, read_section
+from blend.cli.profile_store import Entry, Section, change_entry, keep_entry, read_section
 from blend.cli.wording import counted, significant
 from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
 from blend.core.planning.hardware import ALONE, ModelShape, Parallel
-from blend.core.planning.profile import Measured, Profile, fit, measured_of
+from blend.core.planning.profile import (
+    KEPT_LINES,
+    Measured,
+    Profile,
+    columns_of,
+    fit,
+    measured_of,
+    thinned,
+)
 from blend.core.planning.ways import free_tokens
-from blend.store.job import Job
+from blend.store.job import Job, Run
 
 REPLICAS = "data-parallel-size"
 """Where a run's settings say how many replicas it had."""
 
-ENOUGH_LINES = 60
-LATER_SHARE = 0.5
-"""What was measured later counts more, unless it has less than this share of the steps."""
+KEPT_RUNS = 8
+"""So many runs say together what steps cost, at the speed of the last."""
 TRUSTED_LINES = 20
-"""Of a run, before it goes before a calibration."""
+"""Of runs, before they go before a calibration."""
 
 
 def profile_key(model: ModelShape, parallel: Parallel = ALONE, *, device: str | None = None) -> str:
@@ -70,16 +80,44 @@ def _measured_at(key: str, section: Section) -> float:
     return float(read_section(section).get(key, {}).get("measured", 0.0))
 
 
-def save_profile(key: str, profile: Profile) -> None:
-    """Keep *profile*, unless one of far more steps is there; a full disk keeps nothing.
+def save_profile(key: str, profile: Profile, runs: Mapping[str, Measured] | None = None) -> None:
+    """Keep *profile*, and the *runs* that it was fitted to; a full disk keeps nothing."""
+    keep_entry("profiles", key, _entry(profile, runs or {}))
 
-    By steps, not by lines, which a run has more of the slower it was.
+
+def keep_run(key: str, name: str, run: Measured, *, knee_tokens: float) -> None:
+    """Fit what steps cost anew, with one more run, or with more of the run of this *name*.
+
+    A run too short to tell anything alone counts with others.
     """
-    known = load_profile(key)
-    few = known is not None and profile.steps < LATER_SHARE * known.steps
-    if few and profile.lines < ENOUGH_LINES:
-        return
-    keep_entry("profiles", key, asdict(profile))
+
+    def with_run(known: Entry) -> Entry | None:
+        others = {other: lines for other, lines in _runs_in(known).items() if other != name}
+        runs = dict([*others.items(), (name, run)][-KEPT_RUNS:])
+        profile = fit(*runs.values(), knee_tokens=knee_tokens)
+        return _entry(profile, runs) if profile else None
+
+    if len(run):
+        change_entry("profiles", key, with_run)
+
+
+def _entry(profile: Profile, runs: Mapping[str, Measured]) -> Entry:
+    lines = {
+        name: np.stack(columns_of(thinned(run, KEPT_LINES)), axis=1).tolist()
+        for name, run in runs.items()
+    }
+    return asdict(profile) | {"runs": lines}
+
+
+def _runs_in(entry: Entry) -> dict[str, Measured]:
+    try:
+        tables = {
+            name: np.array(lines, np.float64).reshape(-1, 5)
+            for name, lines in entry.get("runs", {}).items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        return {}
+    return {name: Measured(*table.T) for name, table in tables.items()}
 
 
 def save_calibrated(key: str, profile: Profile) -> None:
@@ -105,29 +143,38 @@ def measured_in(job: Job, run: int) -> Measured:
 
 
 def best_profile(job: Job, options: EngineOptions, engine: EngineModel) -> Profile | None:
-    """Return what the job's last run here has measured, unless what is known counts more."""
-    host = os.uname().nodename
-    ran = [run.id for run in job.runs() if (run.engine, run.host) == (options.name, host)]
-    found = fitted(job, ran[-1], engine) if ran else None
-    if options.name != "vllm":
-        return found
-    known = known_profile(profile_key(engine.model, parallel_of(options)))
-    if found is None or (known and _counts_more(known, found)):
-        return known or found
-    return found
-
-
-def _counts_more(known: Profile, found: Profile) -> bool:
-    return found.steps < LATER_SHARE * known.steps or found.lines < TRUSTED_LINES
+    """Return what is known of vLLM's steps on this machine, else what the job's runs measured."""
+    ran = _runs_here(job, options)
+    if options.name == "vllm":
+        if ran:
+            # One that goes on has measured how fast the machine is now.
+            _keep_run(job, ran[-1], options, engine)
+        known = known_profile(profile_key(engine.model, parallel_of(options)))
+        if known is not None:
+            return known
+    measured = [measured_in(job, run.id) for run in ran[-KEPT_RUNS:]]
+    return fit(*measured, knee_tokens=free_tokens(engine))
 
 
 def keep_profile(job: Job, options: EngineOptions) -> None:
     """Keep what the job's last run measured on this machine."""
     device = this_hardware(None)
     shape = shape_of(job, options.arguments, on_cpu=device.name == "cpu")
-    engine = engine_model(device, shape)
-    if (found := fitted(job, job.runs()[-1].id, engine)) is not None:
-        save_profile(profile_key(engine.model, parallel_of(options)), found)
+    _keep_run(job, _runs_here(job, options)[-1], options, engine_model(device, shape))
+
+
+def _runs_here(job: Job, options: EngineOptions) -> list[Run]:
+    host = os.uname().nodename
+    return [run for run in job.runs() if (run.engine, run.host) == (options.name, host)]
+
+
+def _keep_run(job: Job, run: Run, options: EngineOptions, engine: EngineModel) -> None:
+    keep_run(
+        profile_key(engine.model, parallel_of(options)),
+        f"{run.started:.6f}",
+        measured_in(job, run.id),
+        knee_tokens=free_tokens(engine),
+    )
 
 
 def parallel_of(options: EngineOptions) -> Parallel:
@@ -151,8 +198,3 @@ def costs_in_words(costs: StepCosts) -> str:
     riding = f", the first {free:,.0f} tokens free" if free >= 1.0 else ""
     fixed = 1000 * (costs.overhead_s + costs.weights_s)
     return f"{significant(fixed)} ms a step, {significant(1000 * costs.token_s)} ms a token{riding}"
-
-
-def fitted(job: Job, run: int, engine: EngineModel) -> Profile | None:
-    """Return what a step cost in a run, None where too little was measured."""
-    return fit(measured_in(job, run), knee_tokens=free_tokens(engine))

@@ -1,6 +1,7 @@
 """What a step costs is found in what runs measured, whatever held them up in between."""
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from blend.cli.profile_store import profiles_path
-from blend.cli.profiles import load_profile, save_profile
+from blend.cli.profile_store import keep_entry, profiles_path, read_section
+from blend.cli.profiles import KEPT_RUNS, keep_run, load_profile, save_profile
 from blend.core.planning.engine_model import StepCosts, engine_model
 from blend.core.planning.hardware import hardware_preset, model_preset
 from blend.core.planning.optimum import bound_s, work_of
 from blend.core.planning.profile import (
+    KEPT_LINES,
     LEAST_LINES,
+    Measured,
     Profile,
     _least_squares,
+    columns_of,
     fit,
     measured_of,
+    predicted_s,
     with_costs,
 )
 from blend.core.planning.tree import build_tree
@@ -28,6 +33,11 @@ from tests.prompt_sets import prompts_of
 CPU = StepCosts(0.085, 3.2e-3, 2.9e-3, 0.0, weights_s=0.0)
 GPU = StepCosts(0.002, 5.2e-5, 5.2e-5, 6e-8, weights_s=153 * 5.2e-5)
 PROFILE = Profile(CPU, lines=20, steps=400, seconds=50.0, error=0.01)
+
+
+@pytest.fixture(autouse=True)
+def _own_profiles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BLEND_PROFILES", str(tmp_path / "deep" / "profiles.json"))
 
 
 def lines(
@@ -124,8 +134,7 @@ def test_a_measured_engine_has_the_measured_steps_and_a_bound_to_match() -> None
     assert bound_s(work, engine) >= 10 * CPU.overhead_s
 
 
-def test_profiles_are_kept_by_what_they_are_of(monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("BLEND_PROFILES", str(tmp_path / "deep" / "profiles.json"))
+def test_profiles_are_kept_by_what_they_are_of() -> None:
     assert load_profile("a") is None
     save_profile("a", PROFILE)
     save_profile("b", Profile(GPU, 9, 900, 5.0, 0.0))
@@ -136,24 +145,85 @@ def test_profiles_are_kept_by_what_they_are_of(monkeypatch, tmp_path: Path) -> N
     assert left == {"profiles.json", "profiles.json.lock"}
 
 
-def test_less_that_was_measured_does_not_replace_more(monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("BLEND_PROFILES", str(tmp_path / "profiles.json"))
-    save_profile("a", PROFILE)
-    save_profile("a", Profile(GPU, lines=4, steps=9, seconds=4.0, error=0.0))
+def test_several_runs_are_kept_and_tell_together_what_a_step_costs() -> None:
+    rng = np.random.default_rng(5)
+    runs = [measured_of(lines(CPU, rng, step_tokens=400, steps=40)) for _ in range(KEPT_RUNS + 2)]
+    # The first would not be forgotten: it is of another machine.
+    runs[0] = measured_of(lines(GPU, rng, step_tokens=8192))
+    for number, run in enumerate(runs):
+        keep_run("a", f"{number}", run, knee_tokens=0)
 
-    assert load_profile("a") == PROFILE
+    found = load_profile("a")
+    assert found is not None
+    assert found == fit(*runs[-KEPT_RUNS:], knee_tokens=0)
+    assert found.lines == sum(len(run) for run in runs[-KEPT_RUNS:])
 
 
-def test_what_was_measured_later_replaces_a_run_that_something_slowed(
-    monkeypatch, tmp_path: Path
-) -> None:
-    """The slower of two runs has more lines, which are written by the clock."""
-    monkeypatch.setenv("BLEND_PROFILES", str(tmp_path / "profiles.json"))
-    later = Profile(GPU, lines=8, steps=300, seconds=4.0, error=0.01)
-    save_profile("a", PROFILE)
-    save_profile("a", later)
+def test_a_run_that_goes_on_counts_once() -> None:
+    run = measured_of(lines(CPU, np.random.default_rng(6), step_tokens=400))
+    so_far = Measured(*(column[: len(run) // 2] for column in columns_of(run)))
+    for name, some in (("a run", so_far), ("another", so_far), ("a run", run)):
+        keep_run("a", name, some, knee_tokens=0)
 
-    assert load_profile("a") == later
+    assert load_profile("a") == fit(so_far, run, knee_tokens=0)
+
+
+def test_a_run_too_short_to_tell_anything_counts_with_others() -> None:
+    run = measured_of(lines(CPU, np.random.default_rng(6), step_tokens=400))
+    short = measured_of(lines(CPU, np.random.default_rng(7), step_tokens=400, steps=20))
+    assert len(short) < LEAST_LINES
+
+    keep_run("a", "short", short, knee_tokens=0)
+    assert load_profile("a") is None
+    keep_run("a", "long", run, knee_tokens=0)
+    keep_run("a", "short", short, knee_tokens=0)
+    found = load_profile("a")
+    assert found is not None
+    assert found.lines == len(run) + len(short)
+
+
+def test_of_a_long_run_no_more_is_kept_than_tells_enough() -> None:
+    run = measured_of(lines(CPU, np.random.default_rng(8), step_tokens=400, steps=4000))
+    keep_run("a", "run", run, knee_tokens=0)
+
+    (kept,) = read_section("profiles")["a"]["runs"].values()
+    assert len(run) / 4 < len(kept) <= KEPT_LINES
+
+
+@pytest.mark.parametrize("runs", [None, "none", [[1.0]], {"one": [1.0]}, {"one": [["a"] * 5]}, 7])
+def test_runs_that_cannot_be_read_are_forgotten(runs: object) -> None:
+    run = measured_of(lines(CPU, np.random.default_rng(6), step_tokens=400))
+    keep_entry("profiles", "a", asdict(PROFILE) | {"runs": runs})
+    keep_run("a", "run", run, knee_tokens=0)
+
+    assert load_profile("a") == fit(run, knee_tokens=0)
+
+
+@pytest.mark.parametrize("speed", [0.7, 1.4])
+def test_costs_are_at_the_speed_of_the_last_run(speed: float) -> None:
+    rng = np.random.default_rng(9)
+    before, later = (measured_of(lines(CPU, rng, step_tokens=400)) for _ in range(2))
+    found = fit(before, before, later.faster(speed), knee_tokens=0)
+
+    assert found is not None
+    assert found.costs.overhead_s == pytest.approx(CPU.overhead_s / speed, rel=0.1)
+    assert found.costs.token_s == pytest.approx(CPU.token_s / speed, rel=0.1)
+
+
+def test_what_one_noisy_run_seems_to_say_is_not_believed_against_others() -> None:
+    rng = np.random.default_rng(10)
+    runs = [measured_of(lines(CPU, rng, step_tokens=100, steps=300)) for _ in range(8)]
+    noisy = [replace(run, seconds=run.seconds * rng.lognormal(0, 0.15, len(run))) for run in runs]
+    others = measured_of(lines(CPU, rng, step_tokens=600, steps=300))
+
+    def off(*some: Measured) -> float:
+        found = fit(*some, knee_tokens=0)
+        assert found is not None
+        told = predicted_s(others, found.costs, evenly=False).sum()
+        return abs(float(told / others.seconds.sum()) - 1.0)
+
+    assert off(*noisy) < np.mean([off(one) for one in noisy])
+    assert off(*noisy) < 0.1
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ not slow the cache's reads down.
 Differs from the paper: it has neither W nor t_n nor o.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from blend.core.engines import UNKNOWN_TOKENS, Capacity
 from blend.core.planning.classes import Mode as Mode  # part of what an engine model is
@@ -59,6 +59,10 @@ class StepCosts:
             read_s=stages * self.read_s,
             weights_s=stages * self.weights_s,
         )
+
+    def times(self, factor: float) -> "StepCosts":
+        """Return the costs on a machine that takes so many times as long."""
+        return StepCosts(*(factor * getattr(self, field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ class EngineModel:
         return 0.0 if self.measured else network_step_s(self.hardware, self.model)
 
     @property
-    def of_mode(self) -> Interference:
+    def mode_interference(self) -> Interference:
         """Return the interference of an engine of its mode: where none overlap, all take turns."""
         return TURNS if self.mode == "sequential" else self.interference
 
@@ -145,7 +149,7 @@ class EngineModel:
             memory += self.weights_s
         else:
             compute = max(compute, self.weights_s)
-        seconds = at_once_s(compute, memory, network, interference=self.of_mode)
+        seconds = at_once_s(compute, memory, network, interference=self.mode_interference)
         return seconds + self.overhead_s
 
 

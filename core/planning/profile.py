@@ -10,6 +10,10 @@ were spread over its steps: evenly, as under a pace, or in a few large ones, as 
 fits better is believed.
 
 Lines that something else held up are outliers: the fit weighs them down.
+
+One short run leaves open what is overhead, what a knee, and what reads; another order of the same
+requests then looks dearer or cheaper than it is. So several runs are fitted together. A machine is
+not as fast at all times: each run has a factor of its own, and the costs are at the last one's.
 """
 
 from collections.abc import Sequence
@@ -28,6 +32,13 @@ KNEES = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0)
 CLEARLY, NOISE = 0.8, 0.01
 """The part of the misfit that another knee must come down to, to be believed; the part of a stretch
 that no fit need explain."""
+
+KEPT_LINES = 150
+"""Of each run, to be fitted with later ones."""
+HELD_UP = 2.0
+"""A line that took so many times what is expected of it was held up by something else."""
+SPEED_LINES = 4
+"""So many lines of the common speed count beside those of a run."""
 
 TOLERATED = 0.1
 """Mean share by which held-out stretches may be mispredicted."""
@@ -57,6 +68,10 @@ class Measured:
 
     def __len__(self) -> int:
         return len(self.seconds)
+
+    def faster(self, times: float) -> "Measured":
+        """Return the same stretches on a machine so many times as fast."""
+        return replace(self, seconds=self.seconds / times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +138,45 @@ def measured_of(columns: Sequence[Sequence[float]]) -> Measured:
     return Measured(seconds[ran], steps[ran], prefill[ran], decode[ran], read[ran])
 
 
-def thinned(measured: Measured) -> Measured:
-    """Return stretches from all over a long run, no more than a fit needs."""
-    every = -(-len(measured) // MOST_LINES) or 1
-    columns = (getattr(measured, field.name)[::every] for field in fields(Measured))
-    return Measured(*columns)
+def thinned(measured: Measured, most: int = MOST_LINES) -> Measured:
+    """Return stretches from all over a long run, at most so many."""
+    every = -(-len(measured) // most) or 1
+    return Measured(*(column[::every] for column in columns_of(measured)))
 
 
-def fit(measured: Measured, *, knee_tokens: float) -> Profile | None:
-    """Return what steps cost, None for too few stretches; *knee_tokens* is the datasheet's K."""
-    found = _fitted(thinned(measured), knee_tokens=knee_tokens)
-    return found and found[0]
+def joined(runs: Sequence[Measured]) -> Measured:
+    """Return the stretches of several runs as those of one."""
+    columns = zip(*map(columns_of, runs), strict=True)
+    return Measured(*(np.concatenate(column) for column in columns))
+
+
+def columns_of(measured: Measured) -> list[Floats]:
+    """Return the columns of *measured*, each (k,), as `Measured` takes them."""
+    return [getattr(measured, field.name) for field in fields(Measured)]
+
+
+def fit(*runs: Measured, knee_tokens: float) -> Profile | None:
+    """Return what steps cost at the speed of the last of *runs*, None for too few stretches.
+
+    *knee_tokens* is the datasheet's K.
+    """
+    kept = [thinned(run) for run in runs if len(run)]
+    found = _fitted(joined(kept), knee_tokens=knee_tokens) if kept else None
+    if found is None:
+        return None
+    slower = [_times_as_long(run, *found) for run in kept]
+    level = joined([run.faster(times) for run, times in zip(kept, slower, strict=True)])
+    found = _fitted(level, knee_tokens=knee_tokens) or found
+    profile, evenly = found
+    return replace(profile, costs=profile.costs.times(_times_as_long(kept[-1], profile, evenly)))
+
+
+def _times_as_long(run: Measured, profile: Profile, evenly: bool) -> float:
+    """Return how many times as long as with the costs of *profile* a run took."""
+    expected = predicted_s(run, profile.costs, evenly=evenly)
+    took = float(np.minimum(run.seconds, HELD_UP * expected).sum())
+    common = SPEED_LINES * float(expected.mean())
+    return (took + common) / (float(expected.sum()) + common) if common else 1.0
 
 
 def validated(measured: Measured, *, knee_tokens: float, source: Source) -> Validated | None:
@@ -149,7 +192,7 @@ def validated(measured: Measured, *, knee_tokens: float, source: Source) -> Vali
 
 
 def _some(measured: Measured, chosen: npt.NDArray[np.bool_]) -> Measured:
-    return Measured(*(getattr(measured, field.name)[chosen] for field in fields(Measured)))
+    return Measured(*(column[chosen] for column in columns_of(measured)))
 
 
 def _fitted(measured: Measured, *, knee_tokens: float) -> tuple[Profile, bool] | None:
