@@ -140,3 +140,22 @@ def test_a_cache_of_few_requests_is_filled_as_a_depth_first_order_fills_it(mode)
 
     assert run(depth_first).seconds > 0.9 * run(ours).seconds
     assert run(ours).cached_tokens > 0.97 * run(depth_first).cached_tokens
+
+
+def test_a_replica_risks_no_memory_for_a_row_that_another_may_take() -> None:
+    prompts, lengths = mixed_job(400)
+    lengths = np.minimum(lengths, 2_000)
+    tree = build_tree(prompts)
+    engine = engine_model(**ON, mode="overlapped", step_tokens=2048)
+    engine = replace(engine, capacity=replace(engine.capacity, kv_tokens=8_000))
+    alone = blended_schedule(tree, classes_of(prompts, tree, lengths), **ON, mode="overlapped")
+    assert alone.blending is not None
+    beside = replace(alone, blending=replace(alone.blending, movable=True))
+    bold, careful = (
+        simulate(tree, schedule, output_tokens=lengths, engine=engine)
+        for schedule in (alone, beside)
+    )
+
+    assert bold.preemptions > 0
+    assert careful.preemptions < bold.preemptions / 2
+    assert careful.seconds > bold.seconds

@@ -185,7 +185,11 @@ def test_rows_that_are_read_from_the_right_share_with_the_row_behind() -> None:
 
     assert walk.tree.lcp.tolist() == [0, 0, 6, 6]
     assert part_of(schedule, walk, np.array([1, 2])).uncached_tokens.tolist() == [4, 10]
-    assert part_of(schedule, walk, np.array([1, 3])).uncached_tokens.tolist() == [4, 10]
+    part = part_of(schedule, walk, np.array([1, 3]))
+    assert part.uncached_tokens.tolist() == [4, 10]
+    # The rest may yet take what waits.
+    assert part.blending is not None
+    assert part.blending.movable
 
 
 standings = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=2, max_size=5)

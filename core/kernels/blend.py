@@ -138,6 +138,7 @@ class Speed(NamedTuple):
     read_s: float
     weights_s: float
     overlapped: bool
+    movable: bool
     spread: float
     reserved: bool
     paced: bool
@@ -586,7 +587,8 @@ def _set_caution(blend: Blend, sight: Sight) -> None:
     """Set how much of the memory is risked.
 
     Where the time goes into steps that only read the weights, fewer of them are worth more than
-    what preempted rows compute again, which rides free.
+    what preempted rows compute again, which rides free. A row that waits may begin in another
+    replica, and one that has begun stays: where operators overlap, a replica risks nothing.
     """
     state, speed = blend.state[0], blend.speed
     held = sight.token_steps
@@ -599,7 +601,8 @@ def _set_caution(blend: Blend, sight: Sight) -> None:
         others = max(others, others / max(state.ratio, 1e-9))
     weights = steps * speed.weights_s / max(others, 1e-9)
     least = LEAST_WEIGHTS_BESIDE if speed.overlapped else LEAST_WEIGHTS
-    state.risk = min(max((weights - least) / WEIGHTS_RANGE, 0.0), 1.0)
+    risk = min(max((weights - least) / WEIGHTS_RANGE, 0.0), 1.0)
+    state.risk = 0.0 if speed.overlapped and speed.movable else risk
     state.caution = speed.spread - state.risk * (speed.spread + BOLDEST)
 
 

@@ -57,7 +57,8 @@ class Blending:
     ``token_s``: to compute one token; ``read_s``: to read the cache of one token; ``weights_s``: to
     read all weights. ``caution`` is z of the forecast; ``reserved``: whether the compute side
     has a reserve of memory; ``paced``: whether prefill keeps a pace;
-    ``calibrated``: whether the seconds were measured, and are not those of a datasheet.
+    ``calibrated``: whether the seconds were measured, and are not those of a datasheet;
+    ``movable``: whether another replica may take what waits.
     """
 
     classes: LengthClasses
@@ -69,6 +70,7 @@ class Blending:
     reserved: bool = True
     paced: bool = True
     calibrated: bool = False
+    movable: bool = False
 
     def renumbered(self, rows: npt.NDArray[np.int64], *, total: int) -> "Blending":
         """Return the same of *rows* of a job of *total*; of its other rows nothing is known."""

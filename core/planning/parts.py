@@ -177,7 +177,10 @@ def part_of(schedule: Schedule, walk: Walk, positions: Ints) -> Schedule:
     before, now = np.where(right, behind, before), np.where(right, np.append(shared[1:], 0), now)
     uncached = schedule.uncached_tokens[positions] + np.maximum(before - now, 0)
     uncached = np.minimum(uncached, walk.tree.lengths[positions])
-    return replace(schedule.at(positions), uncached_tokens=uncached)
+    part = replace(schedule.at(positions), uncached_tokens=uncached)
+    if part.blending is None:
+        return part
+    return replace(part, blending=replace(part.blending, movable=True))
 
 
 def _backwards(schedule: Schedule) -> npt.NDArray[np.bool_]:

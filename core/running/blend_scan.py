@@ -88,6 +88,7 @@ def _speed(blending: Blending) -> kernel.Speed:
         blending.read_s,
         blending.weights_s,
         blending.mode == "overlapped",
+        blending.movable,
         blending.caution,
         blending.reserved,
         blending.paced,
