@@ -221,7 +221,6 @@ def _start(ray: Any, scratch: Path, cpus: int) -> None:
     ours = {
         "TMPDIR": str(scratch),
         # Else Ray leaves a token in the home folder, by which later clusters ask for one too.
-        "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token"),
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
     }
     with _environment(ours):
