@@ -11,13 +11,13 @@ from blend.cli.calibrating import (
     calibration_model,
     learn_from,
     measure_engine,
-    measure_layers,
     sheet_of,
     torch_device,
 )
 from blend.cli.completion import jobs
 from blend.cli.console import err, inert, print_json, warn
 from blend.cli.machine import CALIBRATED, datasheet, device_name, processor_name
+from blend.cli.measured_layers import measure_layers
 from blend.cli.options import JsonOption
 from blend.cli.profile_store import keep_entry, profiles_path, write_entries
 from blend.cli.profiles import load_profile, profile_key, save_calibrated, save_profile
@@ -126,7 +126,7 @@ def _measured(
         bandwidth_bytes_s=figures.bandwidth_bytes_s,
         source=CALIBRATED,
         step_overhead_s=figures.overhead_s,
-        interference=figures.together,
+        interference=figures.interference,
     )
     return Learnt(where, model.name, key, steps, layers, machine)
 

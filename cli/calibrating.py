@@ -1,35 +1,22 @@
-"""What `blend calibrate` measures: layers in torch, an engine at work, or a job's past runs."""
+"""What `blend calibrate` learns from: a model, a device, an engine at work, a job's past runs."""
 
 import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import Any, Literal
 
 from blend.cli.engine_options import parallel_in
 from blend.cli.job_model import shape_of
 from blend.cli.machine import datasheet, gpu_name
 from blend.cli.profiles import measured_in, profile_key
 from blend.core.engines.engine_probe import probe_batches, probed
-from blend.core.errors import RESUMABLE, BlendError
-from blend.core.planning.calibration import (
-    BESIDE,
-    BESIDE_SHARES,
-    NOTHING,
-    MachineFigures,
-    StepPoint,
-    cache_tokens_of,
-    machine_figures,
-    step_costs,
-    step_points,
-)
-from blend.core.planning.engine_model import StepCosts, engine_model
+from blend.core.errors import BlendError
+from blend.core.planning.engine_model import engine_model
 from blend.core.planning.hardware import (
     DEFAULT_HARDWARE,
     Hardware,
@@ -38,25 +25,13 @@ from blend.core.planning.hardware import (
     model_config,
     model_shape,
 )
-from blend.core.planning.interference import fit_interference
-from blend.core.planning.parameters import LayerWidths, layer_widths, text_config
+from blend.core.planning.parameters import text_config
 from blend.core.planning.profile import Measured, Validated, joined, validated
 from blend.core.planning.ways import free_tokens
 from blend.store.job import Job
 
-if TYPE_CHECKING:
-    from blend.core.engines.torch_steps import TorchSteps
-
 DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_GPU_MODEL = "llama-3-8b"
-
-LEAST_ROUNDS, TELL_S = 2, 20.0
-_ROUNDS = 8  # to aim at, by measuring fewer layers of a large model
-_PROBED_LAYERS, _PROBED_S = 2, 0.2
-_LEAST_LAYERS = 8  # that their weights are not all in the caches of a processor
-_THIN = 8
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +45,6 @@ class CalibrationModel:
     def shape(self, *, on_cpu: bool) -> ModelShape:
         """Return its shape in the data types that an engine here would use."""
         return model_shape(self.config, name=self.name, dtype="float32" if on_cpu else None)
-
-
-@dataclass(frozen=True, slots=True)
-class LayersMeasured:
-    """The steps of a model's layers in torch, their fit, and what they say of the device."""
-
-    points: Sequence[StepPoint]
-    found: Validated
-    figures: MachineFigures
-    layers: int
-    rounds: int
 
 
 def calibration_model(named: str | None, *, on_cpu: bool) -> CalibrationModel:
@@ -123,103 +87,6 @@ def sheet_of(device: Literal["cpu", "cuda"]) -> Hardware:
 
     memory = float(torch.cuda.get_device_properties(0).total_memory)
     return replace(sheet, name=str(gpu_name() or "gpu").lower(), memory_bytes=memory)
-
-
-def measure_layers(
-    model: CalibrationModel,
-    device: Literal["cpu", "cuda"],
-    *,
-    seconds: float,
-    hardware: Hardware,
-    engine: StepCosts | None,
-    tell: Tell,
-) -> LayersMeasured:
-    """Measure the steps of a model for about *seconds*; the fastest round of each counts.
-
-    Whatever else a machine does only adds to a step, never takes from it. ``engine``: what steps
-    cost an engine with this model, None where none has run.
-    """
-    began_s = time.monotonic()
-    widths = layer_widths(model.config, name=model.name)
-    points = step_points(many=device == "cuda")
-    nothing_s = _nothing_s(widths, device)
-    layers = _affordable_layers(widths, device, points, seconds / _ROUNDS)
-    steps = _steps(widths, device, cache_tokens_of(points), layers)
-    best = np.full(len(points), np.inf)
-    rounds, told_s = 0, began_s
-    while rounds < LEAST_ROUNDS or _another_fits(began_s, seconds, rounds):
-        best = np.minimum(best, [steps.seconds(point) for point in points])
-        rounds += 1
-        if time.monotonic() - told_s > TELL_S:
-            told_s = time.monotonic()
-            tell(f"{rounds} rounds measured")
-    shape = model.shape(on_cpu=device == "cpu")
-    knee = free_tokens(engine_model(hardware, shape))
-    found = step_costs(points, best.tolist(), knee_tokens=knee)
-    if found.profile.costs.token_s <= 0.0:
-        raise BlendError(
-            "the machine cannot be measured: steps of many tokens took no longer than of few",
-            hint="calibrate again when nothing else runs, or with more `--seconds`",
-            exit_code=RESUMABLE,
-        )
-    figures = machine_figures(
-        found,
-        widths,
-        kv_bytes_per_token=steps.kv_bytes_per_token,
-        weight_bytes=steps.weight_bytes,
-        one_token_s=float(best[0]),
-        nothing_s=nothing_s,
-        engine=engine,
-        together=fit_interference(*np.array(steps.at_once(BESIDE, BESIDE_SHARES)).T),
-    )
-    return LayersMeasured(points, found, figures, steps.layers, rounds)
-
-
-def _another_fits(began_s: float, seconds: float, rounds: int) -> bool:
-    spent_s = time.monotonic() - began_s
-    return spent_s * (1.0 + 1.0 / rounds) < seconds
-
-
-def _nothing_s(widths: LayerWidths, device: Literal["cpu", "cuda"]) -> float:
-    """Return the seconds of a step with as many layers and next to nothing to compute in them."""
-    thin = replace(widths, hidden=_THIN, heads=1, kv_heads=1, head_size=_THIN, inner=1)
-    steps = _steps(replace(thin, vocabulary=_THIN), device, 1, widths.layers)
-    return min(steps.seconds(NOTHING) for _ in range(_ROUNDS))
-
-
-def _affordable_layers(
-    widths: LayerWidths,
-    device: Literal["cpu", "cuda"],
-    points: Sequence[StepPoint],
-    round_s: float,
-) -> int:
-    """Return how many layers can be measured at every point in *round_s*."""
-    probed_steps = _steps(widths, device, 1, _PROBED_LAYERS)
-    large, small = StepPoint(64, 0, 0), NOTHING
-    each_s = [probed_steps.seconds(one, least_s=_PROBED_S) for one in (large, small)]
-    tokens = sum(point.prefill + point.decodes for point in points)
-    whole_s = each_s[0] / large.prefill * tokens + each_s[1] * len(points)
-    return max(_LEAST_LAYERS, int(widths.layers * round_s / whole_s))
-
-
-def _steps(
-    widths: LayerWidths, device: Literal["cpu", "cuda"], cache_tokens: int, layers: int
-) -> "TorchSteps":
-    from blend.core.engines.torch_steps import TorchSteps
-
-    try:
-        return TorchSteps(
-            widths,
-            device,
-            cache_tokens=cache_tokens,
-            most_layers=layers,
-            clock=time.perf_counter,
-        )
-    except RuntimeError as error:  # also torch's own of a device without memory
-        raise BlendError(
-            f"the layers of the model cannot be measured: {error}",
-            hint="name a smaller model with `--model`, or free memory",
-        ) from error
 
 
 def measure_engine(

@@ -19,6 +19,15 @@ from rich.text import Text
 from blend.cli.console import err, inert, on_terminal
 from blend.cli.interrupt import Interrupt
 from blend.cli.progress import RunProgress, Seen, Watch
+from blend.cli.progress_words import (
+    gauges,
+    progress_line,
+    replica_lines,
+    rows_done,
+    speed,
+    time_left,
+    worst_failure,
+)
 from blend.cli.wording import plain
 
 ProgressStyle = Literal["auto", "plain", "live", "none"]
@@ -109,7 +118,7 @@ class Display:
         # Why most have failed is said once, and again when it is something else.
         cause, before = self.progress.worst_cause, self._told
         self._told = cause
-        line = self.progress.line(causes=cause != before)
+        line = progress_line(self.progress, causes=cause != before)
         self.console.print(f"{self.progress.label}: {inert(line)}")
 
     def drawn(self, width: int) -> RenderableType:
@@ -131,12 +140,12 @@ class Display:
                 finished_style="green",
             ),
             f"{100 * progress.shown_share:5.1f} %",
-            progress.done(),
+            rows_done(progress),
         )
-        lines = [", ".join(progress.speed(progress.lately)), ", ".join(progress.gauges())]
-        time_left = progress.time_left() or "time left: not known yet"
-        lines = [time_left, *(line for line in lines if line), *progress.of_replicas()]
-        if worst := progress.worst(width):
+        lines = [", ".join(speed(progress.lately)), ", ".join(gauges(progress))]
+        left = time_left(progress) or "time left: not known yet"
+        lines = [left, *(line for line in lines if line), *replica_lines(progress)]
+        if worst := worst_failure(progress, width):
             lines.append(worst)
         if self.stopping():
             lines.append("stopping: what runs is finished and saved; Ctrl-C again stops at once")

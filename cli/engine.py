@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 SIM_HARDWARE = "a100-80g"
 
+_CHANGE_ANSWERS = ("generation-config", "override-generation-config", "tokenizer")
+"""Arguments that make other answers of the same request."""
+
 
 def log_path(job_path: Path, replica: int | None = None) -> Path:
     """Return where the output of the engine, or of the *replica* of a number, goes: beside it."""
@@ -49,9 +52,11 @@ def log_path(job_path: Path, replica: int | None = None) -> Path:
 def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
     """Start the engine on the job's model, in the background where it can, and stop it at the end.
 
-    Raises BlendError when the job's results come from another kind of engine.
+    Raises BlendError when the job's results come from another kind of engine, or one that samples
+    in another way.
     """
     _refuse_mixture(job, options)
+    _refuse_other_sampling(job, options)
     _refuse_other_context(job, options.arguments)
     if options.name == "vllm":
         if not is_installed():
@@ -167,6 +172,19 @@ def _refuse_mixture(job: Job, options: EngineOptions) -> None:
             hint=f"use `--engine {other}`, or ingest into a new job",
             exit_code=MISMATCH,
         )
+
+
+def _refuse_other_sampling(job: Job, options: EngineOptions) -> None:
+    for run in job.runs():
+        for name in _CHANGE_ANSWERS if run.results else ():
+            then, now = run.settings.get(name), options.arguments.get(name)
+            if then != now:
+                raise BlendError(
+                    f"the job has results of another `{name}`: {then or 'none'}, now "
+                    f"{now or 'none'}: they would be mixed in one output",
+                    hint="give it as before, or ingest into a new job",
+                    exit_code=MISMATCH,
+                )
 
 
 def _sim(

@@ -9,7 +9,8 @@ from blend.cli.job_plan import fitting_schedule
 from blend.cli.limits import NO_LIMITS, RunLimits
 from blend.cli.next_steps import next_command
 from blend.cli.progress import Watch, unwatched
-from blend.cli.session import Session, await_engine, opened_session, run_watched
+from blend.cli.progress_words import result_line
+from blend.cli.session import Session, await_engine, opened_session, run_execution
 from blend.cli.ways import paced_as_asked, way_in_words, way_of, with_way
 from blend.cli.wording import counted, duration
 from blend.cli.workload import costs_in_plan
@@ -68,13 +69,13 @@ def execute(
     if limits.rows is not None:
         left = first_rows(left, limits.rows)
     paced = paced_as_asked(left, session.options)
-    ran = run_watched(session, paced, "execute", plan=schedule, carried=carried)
+    ran = run_execution(session, paced, plan=schedule, carried=carried)
     if ran is not None:
         progress = ran.progress
         took = duration(progress.elapsed_s)
         if session.options.name == "sim":
             took += f", in virtual time {duration(progress.engine_s)}"
-        logger.info(f"executed in {took}: {progress.line(running=False)}")
+        logger.info(f"executed in {took}: {result_line(progress)}")
         if dropped := ran.left.dropped:
             logger.info(f"time is up: {counted(len(dropped))} unfinished rows were given back")
     elif len(left) and session.limit is not None and session.limit.over:

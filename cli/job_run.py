@@ -1,10 +1,12 @@
 """How did the run of a job go, beside what its plan foresaw?"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from blend.cli.wording import duration_range
 from blend.core.planning.engine_model import EngineModel, engine_model
 from blend.core.planning.hardware import ModelShape, stored_hardware
 from blend.core.planning.judgement import Against, AnsweredRows, Judgement, judge
@@ -22,12 +24,37 @@ def planned_engine(plan: PlanRecord) -> EngineModel:
     )
 
 
+def expected_run(plan: PlanRecord) -> Mapping[str, Any] | None:
+    """Return what simulated runs of a plan came to, as `Outlook.described` has it; None for none.
+
+    ``seconds``: the mean over drawn lengths; ``low_s``, ``high_s``: their 10 and 90 % quantiles.
+    """
+    name = plan.settings.get("candidate") or plan.policy
+    simulated = plan.predictions.get("simulated") or {}
+    found = (one for one in simulated.get("policies", ()) if one["name"] == name)
+    return next((one for one in found if one["seconds"]), None)
+
+
+def expected_words(run: Mapping[str, Any]) -> str:
+    """Return the time of an expected run and its range, for a person."""
+    return duration_range(run["seconds"], run["low_s"], run["high_s"])
+
+
 def foreseen(plan: PlanRecord | None) -> TimelineBuckets | None:
-    """Return the timeline that a plan foresees; None where it has none."""
+    """Return the timeline that a plan foresees; None where it has none.
+
+    It is of one draw of lengths around their means; where more runs were simulated, it is stretched
+    to what they took on the average.
+    """
     columns: Mapping[str, Any] | None = plan.predictions.get("timeline") if plan else None
-    if columns is None:
+    if plan is None or columns is None:
         return None
-    return TimelineBuckets(**{name: np.array(column) for name, column in columns.items()})
+    timeline = TimelineBuckets(**{name: np.array(column) for name, column in columns.items()})
+    expected = expected_run(plan)
+    if expected is None or not len(timeline.seconds):
+        return timeline
+    stretch = expected["seconds"] / float(timeline.seconds[-1])
+    return replace(timeline, seconds=stretch * timeline.seconds)
 
 
 def measured(job: Job, plan: PlanRecord | None) -> TimelineBuckets | None:

@@ -19,7 +19,7 @@ MOST_S = 120.0
 """The time after which a plan simulates nothing more, unless it was given another."""
 
 COMPILE_S = 60.0
-"""What may go by where no kernel is compiled yet."""
+"""What compiling may take: a plan with less time than that does without."""
 
 
 def part_of_run_s(
@@ -59,13 +59,13 @@ class PlanClock:
         self._asked_s = now_s
         return now_s + last_s - self._started_s < self.limit_s
 
-    @property
-    def compiled(self) -> bool:
-        """Tell whether the kernels are compiled already."""
-        from blend.core.kernels.compiled import kept  # numba is slow to import
+    def left_to_simulate(self) -> bool:
+        """Tell whether there is time for another run, and to compile where nothing is compiled."""
+        return self.left() and (self.limit_s >= COMPILE_S or simulator_compiled())
 
-        return kept("loop.run_in_order")
 
-    def compiles(self) -> bool:
-        """Tell whether the kernels are compiled already, or the time allows for it."""
-        return self.limit_s >= COMPILE_S or self.compiled
+def simulator_compiled() -> bool:
+    """Tell whether the kernels of the simulator were compiled before."""
+    from blend.core.kernels.compiled import kept  # numba is slow to import
+
+    return kept("loop.run_in_order")

@@ -1,27 +1,23 @@
-"""Plan an open job: choose its sample, make the plan of what was observed, simulate it, save it.
+"""Plan an open job: choose its sample, make the plan of what was observed, simulate it.
 
 Running its rows is in `running`; the warm-up of a plan is a run of the sampled rows that ends after
 a bound, or goes on beside the plan that is made of it.
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
-from blend.cli.job_plan import digests_of
-from blend.cli.plan_clock import PlanClock, part_of_run_s
+from blend.cli.made_plan import MadePlan, Planned, made_plan
+from blend.cli.plan_clock import PlanClock, part_of_run_s, simulator_compiled
 from blend.cli.wording import duration
 from blend.core.engines import Capacity
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
 from blend.core.planning.foresight import foreseen_timeline
 from blend.core.planning.hardware import Hardware, ModelShape
-from blend.core.planning.identical import Followers
 from blend.core.planning.lengths import Observations, choose_sample
 from blend.core.planning.plan import BY_CLASS, Plan, plan_on
 from blend.core.planning.profile import with_costs
@@ -30,7 +26,7 @@ from blend.core.planning.tree import Tree
 from blend.core.planning.ways import ANY, Reach, paced_ways, told_of
 from blend.core.prompts import Prompts
 from blend.core.schedule import PolicyChoice, Schedule
-from blend.store.job import Job, PlanRecord
+from blend.store.job import Job
 
 logger = logging.getLogger(__name__)
 
@@ -127,33 +123,6 @@ def _compute_bound(schedule: Schedule, among: npt.NDArray[np.bool_]) -> npt.NDAr
     return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What a plan keeps of its job: what it was made of, and how large it was."""
-
-    rows: int
-    digests: Mapping[str, object]
-    context_tokens: int | None
-
-    @classmethod
-    def of(cls, job: Job) -> "Planned":
-        """Return what a plan of *job* keeps."""
-        return cls(len(job), digests_of(job), job.meta("context_tokens"))
-
-
-@dataclass(frozen=True, slots=True)
-class MadePlan:
-    """A plan by the rows of its job, and what the job keeps of it."""
-
-    plan: Plan
-    record: PlanRecord
-
-    def save(self, job: Job, followers: Followers | None) -> Plan:
-        """Make it the plan of *job*."""
-        job.save_plan(self.record, self.plan.schedule, followers)
-        return self.plan
-
-
 def make_plan(
     prompts: Prompts,
     tree: Tree,
@@ -176,24 +145,7 @@ def make_plan(
     clock = PlanClock(limit_s, spent_s=spent_s)
     if limit_s - spent_s >= LONG_S:
         logger.info(f"planning, for up to {duration(limit_s - spent_s)}: runs are simulated")
-    if options.policy == "auto":
-        plan = _guarded_plan(prompts, tree, options, observations, engine, clock)
-    else:
-        plan = plan_on(
-            engine,
-            prompts,
-            policy=options.policy,
-            observations=observations,
-            tree=tree,
-            seed=options.seed,
-        )
-        plan = _paced(plan, engine, options.reach)
-        plan = _with_outlook(plan, prompts, tree, observations, engine, clock)
-    sampled = np.flatnonzero(~np.isnan(observations.tokens))
-    rows, total = prompts.job_rows, planned.rows
-    length_source, subtree = np.zeros(total, np.int8), np.zeros(total, np.int32)
-    length_source[rows], subtree[rows] = plan.lengths.source, plan.subtree
-    settings = {"split": _plain(plan.split), "fan_out": options.fan_out}
+    plan = _plan(prompts, tree, options, observations, engine, clock)
     unanswered = np.isnan(observations.tokens) | ~observations.finished
     timeline = foreseen_timeline(
         prompts,
@@ -201,7 +153,7 @@ def make_plan(
         plan.schedule.only(unanswered),
         plan.lengths,
         plan.settings.way.engine(engine),
-        kernels=lambda: plan.outlook is not None or (clock.left() and clock.compiles()),
+        kernels=lambda: plan.outlook is not None or clock.left_to_simulate(),
         seed=options.seed,
     )
     lint = lint_prompts(
@@ -211,26 +163,38 @@ def make_plan(
         observations=observations,
         seed=options.seed,
     )
-    record = PlanRecord(
-        policy=plan.schedule.policy,
-        settings=_plain(plan.settings) | settings,
-        digests=dict(planned.digests),
-        predictions=_plain(plan.prediction)
-        | {
-            "simulated": _simulated(plan),
-            "timeline": _plain(timeline),
-            "lint": _plain(lint.renumbered(rows)),
-        },
-        outline=[
-            _plain(node) | {"example_row": int(rows[node.example_row])} for node in plan.outline
-        ],
-        sample_rows=rows[sampled],
-        sample_tokens=observations.tokens[sampled],
-        sample_finished=observations.finished[sampled],
-        length_source=length_source,
-        subtree=subtree,
+    return made_plan(
+        plan,
+        prompts.job_rows,
+        planned,
+        observations=observations,
+        fan_out=options.fan_out,
+        timeline=timeline,
+        lint=lint,
     )
-    return MadePlan(replace(plan, schedule=plan.schedule.renumbered(rows, total=total)), record)
+
+
+def _plan(
+    prompts: Prompts,
+    tree: Tree,
+    options: PlanOptions,
+    observations: Observations,
+    engine: EngineModel,
+    clock: PlanClock,
+) -> Plan:
+    """Return the plan of the policy asked for, or of the one that simulated runs choose."""
+    if options.policy == "auto":
+        return _guarded_plan(prompts, tree, options, observations, engine, clock)
+    plan = plan_on(
+        engine,
+        prompts,
+        policy=options.policy,
+        observations=observations,
+        tree=tree,
+        seed=options.seed,
+    )
+    plan = _paced(plan, engine, options.reach)
+    return _with_outlook(plan, prompts, tree, observations, engine, clock)
 
 
 def _paced(plan: Plan, engine: EngineModel, reach: Reach) -> Plan:
@@ -256,7 +220,7 @@ def _guarded_plan(
 
     clock.limit_s = max(clock.limit_s, CHOOSE_S)
     with clock.stopped():
-        if not clock.compiled:
+        if not simulator_compiled():
             logger.info("compiling the simulator, which takes a minute or two, once")
         warm_up(engine)
     return guarded_plan(
@@ -281,9 +245,7 @@ def _with_outlook(
 ) -> Plan:
     """Return the plan with what simulated runs of it come to, where there is time for them."""
     answered = observations.finished & ~np.isnan(observations.tokens)
-    if clock.limit_s < CHOOSE_S or not clock.left() or answered.all():
-        return plan
-    if not clock.compiles():
+    if clock.limit_s < CHOOSE_S or answered.all() or not clock.left_to_simulate():
         return plan
     from blend.core.planning.guard import outlook_of
 
@@ -297,28 +259,3 @@ def _with_outlook(
         wanted=clock.left,
     )
     return replace(plan, outlook=outlook)
-
-
-def _simulated(plan: Plan) -> dict[str, object] | None:
-    """Return what simulated runs of a plan came to, as JSON values; docs/simulate.md explains."""
-    found = plan.outlook
-    if found is None or not found.candidates[0].seconds:
-        return None
-    return {
-        "draws": found.draws,
-        "requests": found.rows,
-        "prompt_tokens": found.prompt_tokens,
-        "output_tokens": found.output_tokens,
-        "best_sharing": found.best_sharing,
-        "cut_answers": found.cut_answers,
-        "kv_tokens": found.engine.capacity.kv_tokens,
-        "mode": found.engine.mode,
-        "bound_s": found.bound_s,
-        "practical_optimum_s": found.optimum_s,
-        "policies": found.described(),
-    }
-
-
-def _plain(record: object) -> Any:
-    """Return a record as JSON values."""
-    return orjson.loads(orjson.dumps(record, option=orjson.OPT_SERIALIZE_NUMPY))

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blend.cli.interrupt import Interrupt
-from blend.cli.wording import counted, percent, shortened, significant
 from blend.cli.workload import Workload
 from blend.core.causes import cause_of, message_of
+from blend.core.completion import Completion
 from blend.core.engines import Part, StepReport
 from blend.core.planning.last_answer import steps_until_last
 
@@ -31,18 +31,6 @@ KEPT_OF_STEPS = 0.9
 """What a report counts when the next has come, of how long steps take."""
 LEAST_REPORTS = 5
 """Without a prompt in them, before they tell that: one alone may have begun at any moment."""
-LEAST_ENGINE_S = 0.01
-"""What an engine has to have run before its speed is told."""
-
-
-def about(seconds: float) -> str:
-    """Return a time no more exactly than an estimate is: ``2 h 10 min``, ``55 min``, ``40 s``."""
-    if seconds < 1.0:
-        return "under 1 s"
-    if seconds < 90.0:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60.0)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
 
 
 class Moved(NamedTuple):
@@ -125,20 +113,7 @@ class RunProgress:
     def update(self, report: StepReport) -> None:
         """Take in a report."""
         for completion in report.completions:
-            rows = 1 + int(self.followed[completion.row])
-            self.work_done += float(self.workload.by_row[completion.row])
-            self.finished += 1
-            self._open[completion.row] = False
-            self.finished_input += completion.prompt_tokens - completion.cached_tokens
-            self.finished_output += completion.completion_tokens
-            if completion.failed:
-                self.failed += rows
-                message = message_of(completion.body)
-                cause = (completion.status_code, cause_of(message))
-                self.causes[cause] += rows
-                self.examples.setdefault(cause, message)
-            else:
-                self.answered += rows
+            self._take(completion)
         compute_s, memory_s = self.workload.density_of(report)
         before = self.moved
         self.moved = Moved(
@@ -162,6 +137,23 @@ class RunProgress:
         # What looked done may turn out to be less of the whole, but never goes back.
         self.share = max(self.share, self._share_now())
         self._remember()
+
+    def _take(self, completion: Completion) -> None:
+        """Count a row that has ended, and those that get its result."""
+        rows = 1 + int(self.followed[completion.row])
+        self.work_done += float(self.workload.by_row[completion.row])
+        self.finished += 1
+        self._open[completion.row] = False
+        self.finished_input += completion.prompt_tokens - completion.cached_tokens
+        self.finished_output += completion.completion_tokens
+        if not completion.failed:
+            self.answered += rows
+            return
+        self.failed += rows
+        message = message_of(completion.body)
+        cause = (completion.status_code, cause_of(message))
+        self.causes[cause] += rows
+        self.examples.setdefault(cause, message)
 
     def _update_replica(self, part: Part) -> None:
         """Take in what one replica has reported."""
@@ -266,86 +258,16 @@ class RunProgress:
         over = self.finished >= self.workload.rows
         return self.share if over else min(self.share, MOST_SHOWN_SHARE)
 
-    def done(self) -> str:
-        """Say how many rows have results, and how many of them are failures."""
-        said = f"{counted(self.answered + self.failed)}/{counted(self.rows)} done"
-        return f"{said}, {counted(self.failed)} failed" if self.failed else said
-
-    def time_left(self) -> str | None:
-        """Say how long the rest takes, with the range where there is one."""
-        left = self.left
-        if left is None:
-            return None
-        said = f"{about(left.seconds)} left"
-        low, high = about(left.low_s), about(left.high_s)
-        return said if low == high else f"{said} ({low} to {high})"
-
-    def speed(self, moved: Moved) -> list[str]:
-        """Say how many tokens a second moved, and how many of them came from the cache."""
-        parts = []
-        if moved.engine_s >= LEAST_ENGINE_S:
-            parts.append(
-                f"{counted(moved.input_tokens / moved.engine_s)} in + "
-                f"{counted(moved.output_tokens / moved.engine_s)} out tokens/s"
-            )
-        if moved.input_tokens:
-            parts.append(f"cache {percent(moved.cached_tokens / moved.input_tokens)}")
-        return parts
-
-    def gauges(self) -> list[str]:
-        """Say how full the engine is, and how dense what ran lately was."""
-        parts = []
-        # Not every server tells how full it is.
-        if self.kv_tokens:
-            parts.append(f"KV {percent(self.kv_tokens / self.kv_capacity_tokens)}")
-        parts.append(f"{counted(self.running)} running, {counted(self.waiting)} waiting")
-        lately, target = self.lately, self.workload.density
-        if target and lately.memory_s > 0:
-            density = significant(lately.compute_s / lately.memory_s)
-            parts.append(f"density {density} of {significant(target)}")
-        return parts
-
-    def of_replicas(self) -> list[str]:
-        """Say of each replica, where there are several, how far and how full it is."""
-        kv_tokens = self.kv_capacity_tokens / self.replica_count
-        return [
-            f"replica {number + 1}: {counted(one.rows)} done, {counted(one.running)} running, "
-            f"{counted(one.waiting)} waiting, KV {percent(one.kv_tokens / kv_tokens)}"
-            for number, one in self._numbered()
-        ]
-
     @property
     def worst_cause(self) -> tuple[int, str] | None:
         """Status and kind of message of most failures; None where there is none."""
         return self.causes.most_common(1)[0][0] if self.causes else None
 
-    def worst(self, width: int = 200) -> str | None:
-        """Say why most of the failed rows failed; None where none did."""
-        if not self.causes:
-            return None
-        (cause, rows), *others = self.causes.most_common()
-        message = shortened(" ".join(self.examples[cause].split()), width)
-        of = f" of {counted(self.failed)}" if others else ""
-        return f"{counted(rows)}{of} failed with {cause[0]}: {message}"
-
-    def _numbered(self) -> list[tuple[int, ReplicaProgress]]:
+    @property
+    def by_replica(self) -> list[ReplicaProgress]:
+        """What each replica has done, by number; empty for one alone."""
         several = range(self.replica_count if self.replica_count > 1 else 0)
-        return [(number, self.replicas.get(number, ReplicaProgress())) for number in several]
-
-    def line(self, *, running: bool = True, causes: bool = True) -> str:
-        """Return the state in one line; without what is of this moment when not *running*.
-
-        With the most frequent of the *causes* of failures, where there are any.
-        """
-        if not running:
-            return ", ".join([self.done(), *self.speed(self.moved)])
-        parts = [f"{self.done()} ({percent(self.shown_share)} of the work)", self.time_left()]
-        parts += [*self.speed(self.lately), *self.gauges()]
-        if self.replica_count > 1:
-            parts.append("replicas " + " + ".join(counted(one.rows) for _, one in self._numbered()))
-        line = ", ".join(part for part in parts if part)
-        worst = self.worst()
-        return f"{line}; {worst}" if worst and causes else line
+        return [self.replicas.get(number, ReplicaProgress()) for number in several]
 
 
 Seen = Callable[[StepReport], None]

@@ -51,7 +51,10 @@ JobOption = Annotated[
 
 
 def job_path_for(job: Path | None, output: str) -> Path:
-    """Return where the job lies: where the user says, or beside the output."""
+    """Return where the job lies: where the user says, or beside the output.
+
+    BlendError where neither is a place.
+    """
     if job is not None:
         return job
     if output == "-":

@@ -37,7 +37,8 @@ OVERHEAD_BYTES = 200
 """What a result takes in the job beside its body."""
 
 
-def _never() -> bool:
+def never() -> bool:
+    """Stop or cut off nothing."""
     return False
 
 
@@ -73,8 +74,8 @@ class RunContext:
     purpose: Purpose
     engine_name: str
     settings: Mapping[str, object]
-    stopping: Callable[[], bool] = _never
-    cut: Callable[[], bool] = _never
+    stopping: Callable[[], bool] = never
+    cut: Callable[[], bool] = never
     until: Callable[[StepReport], bool] = never_until
     on_report: OnReport = _ignore
     say: Callable[[str], None] = _say_nothing

@@ -14,12 +14,14 @@ from blend.cli.engine_options import EngineOptions
 from blend.cli.interrupt import Interrupt
 from blend.cli.job_model import require_rows, shape_of
 from blend.cli.job_plan import plan_of
+from blend.cli.job_run import expected_run, expected_words
 from blend.cli.machine import CALIBRATED, this_hardware
+from blend.cli.made_plan import MadePlan, Planned
 from blend.cli.observing import find_followers, observations_of
-from blend.cli.planning import MadePlan, Planned, PlanOptions, make_plan, sample_schedule
+from blend.cli.planning import PlanOptions, make_plan, sample_schedule
 from blend.cli.profiles import best_profile, measured_line, parallel_of
 from blend.cli.progress import Watch, unwatched
-from blend.cli.session import Session, opened_session, run_watched
+from blend.cli.session import Session, opened_session, run_sample
 from blend.cli.ways import assumed_capacity, reach_of, way_in_words
 from blend.cli.wording import counted, duration, percent, significant
 from blend.core.engines import Capacity
@@ -162,7 +164,7 @@ def as_measured(
 def save_and_say(job: Job, made: MadePlan, followers: Followers, *, engine: str) -> Plan:
     """Make a plan the job's, and say what to expect of it."""
     plan = made.save(job, followers)
-    _tell_plan(plan, simulated=engine == "sim")
+    _tell_plan(made, simulated=engine == "sim")
     for paragraph in plan_advice(plan_of(job)):
         logger.info(f"prompts: {paragraph}")
     if len(followers):
@@ -176,7 +178,7 @@ def save_and_say(job: Job, made: MadePlan, followers: Followers, *, engine: str)
 def _sample(session: Session, inputs: PlanInputs, settings: PlanOptions) -> Mapping[int, int]:
     """Run the sample; return the output tokens that each row had which was cut off."""
     schedule = sample_schedule(session.job, inputs.prompts, inputs.tree, settings)
-    ran = run_watched(session, schedule, "sample", bound_s=settings.sample_s)
+    ran = run_sample(session, schedule, bound_s=settings.sample_s)
     if ran is None:
         return {}
     dropped = ran.left.dropped
@@ -201,7 +203,8 @@ def _costs(job: Job, options: EngineOptions, settings: PlanOptions) -> StepCosts
     return found.costs
 
 
-def _tell_plan(plan: Plan, *, simulated: bool) -> None:
+def _tell_plan(made: MadePlan, *, simulated: bool) -> None:
+    plan = made.plan
     expected = plan.prediction
     logger.info(
         f"planned {counted(expected.rows, 'requests')} ({plan.schedule.policy}): "
@@ -218,10 +221,13 @@ def _tell_plan(plan: Plan, *, simulated: bool) -> None:
     if plan.settings.way != AS_IT_COMES:
         logger.info(f"to execute: {way_in_words(plan.settings.way)}")
     device = f"{'a simulated ' if simulated else ''}{plan.settings.hardware.name}"
-    logger.info(
-        f"expected on {device}: {duration(expected.overlapped_s)} if compute "
-        f"and memory overlap, {duration(expected.sequential_s)} if they do not"
-    )
+    if one := expected_run(made.record):
+        logger.info(f"expected on {device}: {expected_words(one)}")
+    else:
+        logger.info(
+            f"expected on {device}: {duration(expected.overlapped_s)} if compute "
+            f"and memory overlap, {duration(expected.sequential_s)} if they do not"
+        )
 
 
 def _tell_candidates(plan: Plan) -> None:

@@ -66,7 +66,10 @@ def open_server(
 
 
 def base_url_of(text: str | None) -> str:
-    """Return what stands before `/v1/…`, as clients of the OpenAI API are told it or without it."""
+    """Return what stands before `/v1/…`, as clients of the OpenAI API are told it or without it.
+
+    BlendError without an address, or for one that is none or holds a secret.
+    """
     if not text:
         raise BlendError(
             "`--engine openai` needs the address of a server",

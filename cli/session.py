@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from blend.cli.engine import log_path, opened_engine
 from blend.cli.engine_options import EngineOptions
@@ -17,12 +17,12 @@ from blend.cli.limits import RunLimits
 from blend.cli.next_steps import causes, helping, next_command
 from blend.cli.profiles import REPLICAS, keep_profile
 from blend.cli.progress import RunProgress, Watch, unwatched
-from blend.cli.running import POLL_S, Left, RunContext, never_until, run_rows
+from blend.cli.running import POLL_S, Left, RunContext, never, never_until, run_rows
 from blend.cli.wording import counted, plain
-from blend.cli.workload import planned_work, unplanned_work
+from blend.cli.workload import Workload, planned_work, unplanned_work
 from blend.core.engines import Capacity, Engine, EngineDiedError, StepReport
 from blend.core.errors import RESUMABLE, BlendError
-from blend.core.planning.identical import no_followers
+from blend.core.planning.identical import Followers, no_followers
 from blend.core.running.breaker import Breaker
 from blend.core.running.carried import Carried
 from blend.core.running.seat import Seat
@@ -91,73 +91,108 @@ def opened_session(
         ) from error
 
 
-def run_watched(
+def run_sample(
     session: Session,
     schedule: Schedule,
-    purpose: Purpose,
     *,
-    plan: Schedule | None = None,
     bound_s: float = math.inf,
     until: Callable[[StepReport], bool] = never_until,
-    carried: Carried | None = None,
 ) -> Ran | None:
-    """Run the rows of *schedule*, which have no result, and show how far it is.
+    """Run rows without a result ahead of a plan, and show how far it is.
 
-    An execution names the *plan* that they are rows of; a sample has none.
     The first interrupt lets what runs finish; after *bound_s* engine seconds it is cut off. Once
-    *until*, which is told every report, is true, what runs is handed on. What is *carried* runs
-    already. None when nothing was begun: there are no rows, or a person asked to stop before the
-    engine ran.
+    *until*, which is told every report, is true, what runs is handed on. None when nothing was
+    begun: there are no rows, or a person asked to stop before the engine ran.
+    """
+    if not len(schedule) or not await_engine(session):
+        return None
+    workload = unplanned_work(session.job, schedule)
+    # A sample brings the rows that run their results alone.
+    progress = _progress_of(session, "sample", schedule, workload, no_followers())
+    return _run_watched(
+        session,
+        schedule,
+        "sample",
+        progress,
+        cut=lambda: progress.engine_s >= bound_s,
+        until=until,
+    )
+
+
+def run_execution(
+    session: Session, schedule: Schedule, *, plan: Schedule, carried: Carried | None = None
+) -> Ran | None:
+    """Run rows of the *plan* that have no result, and show how far it is.
+
+    The first interrupt lets what runs finish. What is *carried* runs already. None when nothing was
+    begun: there are no rows, or a person asked to stop before the engine ran.
     """
     if not len(schedule) or not (carried or await_engine(session)):
         return None
-    job, options, interrupt = session.job, session.options, session.interrupt
-    if purpose == "execute":
-        _say_if_unpaced(session)
-    capacity = session.engine.capacity
-    if plan is not None:
-        workload = planned_work(
-            job,
-            plan,
-            schedule,
-            capacity,
-            as_planned=options.name == "vllm",
-            replicas=options.replicas,
-        )
-        followers = job.followers()
-    else:
-        workload = unplanned_work(job, schedule)
-        # A sample brings the rows that run their results alone.
-        followers = no_followers()
-    followed = followers.counts(len(job))
-    progress = RunProgress(
+    _say_if_unpaced(session)
+    job, options = session.job, session.options
+    workload = planned_work(
+        job,
+        plan,
+        schedule,
+        session.engine.capacity,
+        as_planned=options.name == "vllm",
+        replicas=options.replicas,
+    )
+    progress = _progress_of(session, "execute", schedule, workload, job.followers())
+    return _run_watched(session, schedule, "execute", progress, carried=carried)
+
+
+def _progress_of(
+    session: Session,
+    purpose: Purpose,
+    schedule: Schedule,
+    workload: Workload,
+    followers: Followers,
+) -> RunProgress:
+    followed = followers.counts(len(session.job))
+    return RunProgress(
         purpose,
         len(schedule) + int(followed[schedule.order].sum()),
         workload,
-        kv_capacity_tokens=capacity.kv_tokens * options.replicas,
+        kv_capacity_tokens=session.engine.capacity.kv_tokens * session.options.replicas,
         followed=followed,
-        replica_count=options.replicas,
+        replica_count=session.options.replicas,
     )
-    context = RunContext(
-        purpose,
-        options.name,
-        _settings(options, capacity),
-        stopping=lambda: interrupt.asked,
-        cut=lambda: progress.engine_s >= bound_s,
-        until=until,
-        say=lambda text: logger.info(plain(text)),
-        max_rebuilds=options.tolerance.max_rebuilds,
-        breaker=session.breaker,
-        limit=session.limit,
-    )
+
+
+def _run_watched(
+    session: Session,
+    schedule: Schedule,
+    purpose: Purpose,
+    progress: RunProgress,
+    *,
+    cut: Callable[[], bool] = never,
+    until: Callable[[StepReport], bool] = never_until,
+    carried: Carried | None = None,
+) -> Ran:
+    """Run *schedule* and keep what its steps cost; BlendError when the first results all fail."""
+    job, options, interrupt = session.job, session.options, session.interrupt
     with session.watch(progress, interrupt) as seen:
 
         def show(report: StepReport) -> None:
             progress.update(report)
             seen(report)
 
-        watched = replace(context, on_report=show)
-        left = run_rows(job, schedule, session.seat, watched, carried=carried)
+        context = RunContext(
+            purpose,
+            options.name,
+            _settings(options, session.engine.capacity),
+            stopping=lambda: interrupt.asked,
+            cut=cut,
+            until=until,
+            on_report=show,
+            say=lambda text: logger.info(plain(text)),
+            max_rebuilds=options.tolerance.max_rebuilds,
+            breaker=session.breaker,
+            limit=session.limit,
+        )
+        left = run_rows(job, schedule, session.seat, context, carried=carried)
     if options.name == "vllm":
         keep_profile(job, options)
     if session.breaker.tripped and len(schedule.only(job.pending())):

@@ -77,7 +77,7 @@ def settings_paths(named: Path | None) -> list[Path]:
     """Return the settings files that count here, the first before the second.
 
     The one that is *named*, else the nearest in the current folder and those above it; then the
-    user's own.
+    user's own. BlendError where the named one is no file.
     """
     if named is not None and not named.is_file():
         what = "is a directory" if named.is_dir() else "no such settings file"

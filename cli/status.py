@@ -1,5 +1,6 @@
 """`blend status`: how far a job is, and what went wrong in it."""
 
+import os
 import time
 from dataclasses import asdict
 
@@ -87,7 +88,10 @@ def sign_of_life(job: Job) -> str | None:
     if run is None:
         return None
     heard = duration(max(time.time() - run.heartbeat, 0))
-    return f"{run.purpose}, process {run.pid} on {run.host}: last sign of life {heard} ago"
+    said = f"{run.purpose}, process {run.pid} on {run.host}: last sign of life {heard} ago"
+    # Of a process on another machine it is not known.
+    gone = run.host == os.uname().nodename and job.holder() is None
+    return f"{said}; it is not at work any more" if gone else said
 
 
 def next_step(job: Job, counts: Counts) -> str:

@@ -14,11 +14,12 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from blend.cli.made_plan import MadePlan, Planned
 from blend.cli.observing import observations_of
-from blend.cli.planning import MadePlan, Planned, PlanOptions, make_plan, warm_up_schedule
+from blend.cli.planning import PlanOptions, make_plan, warm_up_schedule
 from blend.cli.running import POLL_S
 from blend.cli.sampled_plan import PlanInputs, as_measured, plan_inputs, save_and_say
-from blend.cli.session import Ran, Session, run_watched
+from blend.cli.session import Ran, Session, run_sample
 from blend.cli.wording import counted, duration
 from blend.core.engines import StepReport
 from blend.core.running.carried import Carried
@@ -36,7 +37,7 @@ def warm_up_and_plan(session: Session, settings: PlanOptions) -> Carried | None:
     inputs = plan_inputs(job, settings)
     sampled, schedule = warm_up_schedule(job, inputs.prompts, inputs.tree, settings)
     making = _PlanInTheMaking(session, inputs, settings, sampled)
-    ran = run_watched(session, schedule, "sample", until=making.observe)
+    ran = run_sample(session, schedule, until=making.observe)
     made = making.result()
     if ran:
         _say_how_it_went(ran, sampled=len(sampled), beside=len(schedule) - len(sampled))

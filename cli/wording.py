@@ -75,6 +75,12 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600:,} h {whole % 3600 // 60} min"
 
 
+def duration_range(seconds: float, low_s: float, high_s: float) -> str:
+    """Return a time with its 10 % and 90 % quantiles, where they are others."""
+    said, low, high = duration(seconds), duration(low_s), duration(high_s)
+    return said if low == high == said else f"{said} (10-90 %: {low} to {high})"
+
+
 def time_unit(seconds: float) -> tuple[str, float]:
     """Return the unit that suits a time, and its seconds."""
     units = (("h", 3600.0), ("min", 60.0), ("s", 1.0))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blend.cli.job_plan import plan_of
-from blend.cli.job_run import foreseen, planned_engine
+from blend.cli.job_run import expected_run, foreseen, planned_engine
 from blend.core.engines import Capacity, StepReport
 from blend.core.planning.choice import Costs, costs_of
 from blend.core.planning.hardware import ModelShape, stored_hardware
@@ -171,12 +171,8 @@ def costs_in_plan(job: Job, schedule: Schedule, capacity: Capacity) -> Costs:
 
 def _expected(plan: PlanRecord) -> tuple[float | None, float, float]:
     """Return the seconds that a plan expects of its schedule, and their bounds as factors."""
+    if one := expected_run(plan):
+        return one["seconds"], one["low_s"] / one["seconds"], one["high_s"] / one["seconds"]
     timeline = foreseen(plan)
     seconds = float(timeline.seconds[-1]) if timeline and len(timeline.seconds) else None
-    name = plan.settings.get("candidate") or plan.policy
-    simulated = plan.predictions.get("simulated") or {}
-    for one in simulated.get("policies", ()):
-        if one["name"] == name and one["seconds"]:
-            low, high = one["low_s"] / one["seconds"], one["high_s"] / one["seconds"]
-            return seconds or one["seconds"], low, high
     return seconds, 1.0, 1.0

@@ -52,7 +52,9 @@ def meant(reason: str, groups: Sequence[Group]) -> list[Group]:
         or (status is not None and group[0] == int(status[1]) and _same(group[1], status[2]))
     ]
     part = cause_of(reason.removesuffix("…"))
-    return exact or [group for group in groups if part and part in cause_of(group[1])]
+    # A number, such as half a status, has a place in most causes.
+    says_something = any(map(str.isalpha, part))
+    return exact or [group for group in groups if says_something and part in cause_of(group[1])]
 
 
 def name_of(group: Group, groups: Sequence[Group]) -> str:

@@ -28,6 +28,10 @@ from blend.store.sqlite_errors import explained, is_refusal, job_beside
 
 CACHE_KIB = 16 * 1024
 CHECKPOINT_PAGES = 8 * 1024
+"""So many pages in the write-ahead log are moved into the job's file, by a commit or a thread."""
+
+LATE_CHECKPOINT_PAGES = 4 * CHECKPOINT_PAGES
+"""So many are moved by a commit where a thread is to do it, and does not keep up."""
 _CHECKED_EVERY = 10_000  # instructions of SQLite
 _FROZEN = "ro&immutable=1"
 
@@ -75,7 +79,7 @@ class Database:
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """Hold one state of the job on a connection of its own, while this one goes on writing."""
         mode = _FROZEN if self.frozen else "rw"
-        with explained(self.path), closing(_connect(self.path, mode, self.wait_s)) as connection:
+        with explained(self.path), closing(connect(self.path, mode, self.wait_s)) as connection:
             connection.execute("PRAGMA query_only = 1")
             connection.execute("BEGIN")
             with self._unchanged():
@@ -109,6 +113,10 @@ class Database:
             self.connection.set_progress_handler(None, 0)
         return None if found == "ok" else found
 
+    def leave_checkpoints(self) -> None:
+        """Let commits move no pages from the log into the file, unless nobody else does it."""
+        self.connection.execute(f"PRAGMA wal_autocheckpoint = {LATE_CHECKPOINT_PAGES}")
+
     def close(self) -> None:
         """Close the connection; the last one folds the write-ahead log into the file."""
         self.connection.close()
@@ -134,7 +142,7 @@ def open_database(path: Path, *, create: bool, wait_s: float) -> Database:
 
 
 def _opened(path: Path, mode: str, *, create: bool, wait_s: float) -> sqlite3.Connection:
-    connection = _connect(path, mode, wait_s)
+    connection = connect(path, mode, wait_s)
     try:
         _require_job(connection, path, create)
         if mode == _FROZEN:
@@ -148,7 +156,8 @@ def _opened(path: Path, mode: str, *, create: bool, wait_s: float) -> sqlite3.Co
     return connection
 
 
-def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
+def connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
+    """Open a connection to the job file at *path*, whatever it holds."""
     connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}",
         uri=True,
@@ -159,6 +168,8 @@ def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
     connection.create_function("cause_of", 1, cause_of, deterministic=True)
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    # The log is never longer than what is in it, so that its length says how much that is.
+    connection.execute("PRAGMA journal_size_limit = 0")
     return connection
 
 

@@ -1,16 +1,23 @@
 """Results that have been committed reach the disk from a thread, so that saving does not wait.
 
 A disk takes milliseconds to say that it has something, and up to seconds while an engine keeps all
-processors busy. Whoever feeds the engine would let it run dry meanwhile.
+processors busy. Whoever feeds the engine would let it run dry meanwhile. The same thread moves what
+has gathered in the write-ahead log into the job's file, which takes two such waits.
 """
 
 import errno
 import os
+import sqlite3
 import threading
+from contextlib import closing, suppress
 from pathlib import Path
 
+from blend.store.database import CHECKPOINT_PAGES, connect
 from blend.store.read_only import log_path
 from blend.store.sqlite_errors import disk_failed, disk_full
+
+_PAGE_BYTES = 4096
+CHECKPOINT_BYTES = CHECKPOINT_PAGES * _PAGE_BYTES
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -63,6 +70,13 @@ class DiskSync:
             except OSError as error:
                 self._failure = error
                 return
+            if os.fstat(self._log).st_size >= CHECKPOINT_BYTES:
+                self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        # As when a commit does it, nothing is lost where it fails: what is in the log stays there.
+        with suppress(sqlite3.Error), closing(connect(self._path, "rw", 0.0)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def _raise_failure(self) -> None:
         if (failure := self._failure) is None:

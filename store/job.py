@@ -23,7 +23,18 @@ from blend.core.planning.identical import Followers, no_followers
 from blend.core.prompts import Prompts
 from blend.core.request import Request
 from blend.core.schedule import Schedule
-from blend.store import followers, lock, plans, results, retries, rows, runs, settings, sources
+from blend.store import (
+    attempts,
+    followers,
+    lock,
+    plans,
+    results,
+    retries,
+    rows,
+    runs,
+    settings,
+    sources,
+)
 from blend.store.database import Database, open_database
 from blend.store.disk_sync import DiskSync
 from blend.store.read_only import log_path
@@ -354,11 +365,11 @@ class Job:
 
     def start_rows(self, run: int, of_rows: Iterable[int]) -> None:
         """Mark rows as in flight, so that a killed process still knows what it had begun."""
-        results.start_rows(self._database, run, of_rows)
+        attempts.start_rows(self._database, run, of_rows)
 
     def carry_on(self, run: int, of_rows: Iterable[int]) -> None:
         """Mark rows that an earlier run began as in flight in this one; no other is in flight."""
-        results.carry_on(self._database, run, of_rows)
+        attempts.carry_on(self._database, run, of_rows)
 
     def record(self, run: int, completions: Sequence[Completion], *, durable: bool = True) -> None:
         """Save results; of two results for a row the first stays.
@@ -372,23 +383,26 @@ class Job:
 
         None where the job has no write-ahead log, as on a file system that does not allow for one.
         """
-        return DiskSync(self.path) if log_path(self.path).exists() else None
+        if not log_path(self.path).exists():
+            return None
+        self._database.leave_checkpoints()
+        return DiskSync(self.path)
 
     def release(self, of_rows: Iterable[int] | None = None) -> int:
         """Return rows in flight, all by default, to pending; say how many there were."""
-        return results.release(self._database, of_rows)
+        return attempts.release(self._database, of_rows)
 
     def note_deaths(self, of_rows: Iterable[int]) -> None:
         """Note that the engine died with these rows inside."""
-        results.note_deaths(self._database, of_rows)
+        attempts.note_deaths(self._database, of_rows)
 
     def deaths(self) -> dict[int, int]:
         """Return how often an engine died with a row inside, for those that have no result."""
-        return results.deaths(self._database)
+        return attempts.deaths(self._database)
 
     def attempts(self, row: int) -> int:
         """Return how often a row was given to an engine."""
-        return results.attempts(self._database, row)
+        return attempts.of_row(self._database, row)
 
     def result(self, row: int) -> Completion | None:
         """Return the result of a row; None while it has none."""

@@ -7,7 +7,7 @@ from typing import Self
 from blend.core.completion import Completion
 from blend.core.errors import BlendError
 from blend.store.disk_sync import DiskSync
-from blend.store.job import Job
+from blend.store.job import DiskFullError, Job
 
 BATCH_ROWS = 64
 BATCH_S = 1.0
@@ -40,12 +40,11 @@ class Recorder:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # An interrupt must not cost what has already arrived.
         try:
-            self.flush()
-        except BlendError:
-            self._save_what_fits()
-            self.flush()
-        finally:
-            self._leave_to_disk(quietly=kind is not None)
+            self._flush_what_fits()
+        except BaseException:
+            self._leave_to_disk(quietly=True)
+            raise
+        self._leave_to_disk(quietly=kind is not None)
 
     def add(self, completions: Iterable[Completion]) -> None:
         """Take completions in; save when the batch is full or old."""
@@ -71,6 +70,13 @@ class Recorder:
             if self._disk is not None:
                 self._disk.ask()
 
+    def _flush_what_fits(self) -> None:
+        try:
+            self.flush()
+        except DiskFullError:
+            self._save_what_fits()
+            self.flush()
+
     def _leave_to_disk(self, *, quietly: bool) -> None:
         if self._disk is not None:
             # A second error, of a disk that fails, would hide the first.
@@ -82,6 +88,6 @@ class Recorder:
         for completion in self._waiting:
             try:
                 self._job.record(self._run, [completion])
-            except BlendError:
+            except DiskFullError:
                 left.append(completion)
         self._waiting = left

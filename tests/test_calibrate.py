@@ -96,14 +96,14 @@ def test_what_a_device_can_do_follows_from_the_steps_of_a_model() -> None:
         weight_bytes=shape.weight_bytes,
         one_token_s=0.022,
         nothing_s=0.001,
-        together=Interference(0.5),
+        interference=Interference(0.5),
         engine=None,
     )
 
     assert widths.layers * widths.layer_parameters == pytest.approx(6.98e9, rel=0.01)
     assert figures.flops == pytest.approx(2 * 6.98e9 / 2e-3, rel=0.1)
     assert figures.bandwidth_bytes_s == pytest.approx(shape.kv_bytes_per_token / 2e-6, rel=0.1)
-    assert (figures.overhead_s, figures.together) == (0.001, Interference(0.5))
+    assert (figures.overhead_s, figures.interference) == (0.001, Interference(0.5))
 
 
 def test_an_engine_that_is_probed_tells_what_its_steps_cost() -> None:
@@ -294,7 +294,7 @@ def test_a_machine_on_which_tokens_take_no_time_is_not_believed(
         def seconds(self, point: StepPoint, *, least_s: float = 0.0) -> float:
             return max(0.01 / (1 + point.prefill + point.decodes), least_s)
 
-    monkeypatch.setattr("blend.cli.calibrating._steps", lambda *_: ShorterWithMore())
+    monkeypatch.setattr("blend.cli.measured_layers._steps", lambda *_: ShorterWithMore())
     words = ["--device", "cpu", "--seconds", "1", "--model", str(tiny_tokenizer_dir)]
 
     assert main(["calibrate", *words]) == RESUMABLE

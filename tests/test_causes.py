@@ -1,5 +1,6 @@
 """A person can name failures by what `blend status` shows of them."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,13 @@ def test_a_reason_is_a_status_a_cause_both_or_a_part() -> None:
     assert meant("the prompt has 50…", GROUPS) == [TOO_LONG]
     assert meant("", GROUPS) == []
     assert meant("quota", GROUPS) == []
+
+
+@pytest.mark.parametrize("reason", ["4", "40", "4040", "x7: 9", "…", ""])
+def test_a_number_alone_is_no_part_of_a_cause(reason: str) -> None:
+    groups = [(404, "no model m1"), (500, "worker 7 died")]
+
+    assert meant(reason, groups) == []
 
 
 def test_a_whole_cause_is_not_a_part_of_another() -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from blend.core.errors import RESUMABLE, BlendError
+from blend.store import disk_sync
 from blend.store.job import DiskFullError, Job
+from blend.store.read_only import log_path
 from blend.store.recorder import BATCH_ROWS, Recorder
 from tests.filled_job import answer, filled_job
 
@@ -98,6 +101,46 @@ def test_a_disk_that_fails_ends_the_run_resumable(
 
     assert raised.value.exit_code == RESUMABLE
     assert kept == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_has_gathered_in_the_log_is_moved_into_the_file_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """No commit has to, and nothing is lost where it cannot be done."""
+    monkeypatch.setattr(disk_sync, "CHECKPOINT_BYTES", 1 << 20)
+    if fails:
+        monkeypatch.setattr(disk_sync, "connect", refusing)
+    with filled_job(tmp_path / "j.db", rows=2) as job:
+        before = job.path.stat().st_size
+        with Recorder(job, begun(job), clock=stands_still) as recorder:
+            recorder.add([answer(0, text="long" * (1 << 19))])
+        grown = job.path.stat().st_size - before
+        with Recorder(job, begun(job), clock=stands_still) as recorder:
+            recorder.add([answer(1)])
+        log = log_path(job.path).stat().st_size
+
+        assert job.counts().answered == 2
+    assert (grown >= 1 << 20, log < 1 << 20) == (not fails, not fails)
+
+
+def refusing(*_: object) -> None:
+    raise sqlite3.OperationalError("unable to open database file")
+
+
+def test_a_full_disk_is_said_where_the_disk_has_failed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with filled_job(tmp_path / "j.db", rows=1) as job:
+        sql, run = job._database.connection, begun(job)
+        pages = sql.execute("PRAGMA page_count").fetchone()[0]
+        sql.execute(f"PRAGMA max_page_count = {pages}")
+        monkeypatch.setattr("os.fsync", failing(errno.EIO))
+        with (
+            pytest.raises(DiskFullError, match=r"80,\d\d\d bytes to write"),
+            Recorder(job, run, clock=stands_still) as recorder,
+        ):
+            recorder.add([answer(0, text="long" * 20_000)])
 
 
 def test_a_job_without_a_write_ahead_log_waits_for_the_disk(

@@ -265,12 +265,16 @@ def test_status_tells_when_a_run_was_last_heard_of(
         with opened.lock("execute"):
             assert main(["status", str(job)]) == 0
         at_work = capsys.readouterr().out
+        assert main(["status", str(job)]) == 0
+        left = capsys.readouterr().out
         opened.end_run(run, "finished")
         assert main(["status", str(job)]) == 0
 
     assert re.search(rf"execute, process {os.getpid()} on .*: last sign of life .* ago", at_work)
     assert f"at work; again: `blend status {job}`" in at_work
     assert "next:" not in at_work
+    assert "not at work any more" not in at_work
+    assert re.search(r"last sign of life .* ago; it is not at work any more\n(.*\n)*next:", left)
     assert "sign of life" not in capsys.readouterr().out
 
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from blend.cli.app import main
 from blend.cli.exporting import export
+from blend.cli.made_plan import Planned
 from blend.cli.observing import find_followers as find_job_followers
 from blend.cli.observing import observations_of
-from blend.cli.planning import Planned, PlanOptions, make_plan, sample_schedule
+from blend.cli.planning import PlanOptions, make_plan, sample_schedule
 from blend.cli.running import RunContext, run_rows
 from blend.core.engines.sim import SimEngine
 from blend.core.input.identity import request_digest

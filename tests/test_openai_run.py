@@ -95,6 +95,19 @@ def test_refused_rows_fail_alone(source: Path, tiny_tokenizer_dir: Path) -> None
     assert outcome(source) == {i: [400 if i == "row-12" else 200] for i in ids()}
 
 
+def test_a_key_that_is_refused_later_is_no_row_s_fault(
+    source: Path, tiny_tokenizer_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving(FaultyServer(lambda _name, _attempt: "401")) as server:
+        code = main(command(source, server, tiny_tokenizer_dir))
+
+    assert code == 4
+    assert "4 x the server" in capfd.readouterr().err
+    with Job.open(source.with_name("out.blend")) as job:
+        assert job.deaths() == {}
+        assert job.counts().pending == ROWS
+
+
 def test_a_server_that_is_lost_ends_the_run_and_the_same_command_goes_on(
     source: Path,
     tiny_tokenizer_dir: Path,

@@ -62,7 +62,17 @@ def test_a_200_without_a_response_object_is_a_bad_answer(body: bytes) -> None:
         completion_of(REQUEST, Response(200, body), started=0, finished=1)
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": "many"}, 7])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {},
+        {"prompt_tokens": None},
+        {"prompt_tokens": "many"},
+        {"prompt_tokens": -1, "completion_tokens": 2**63 - 1},
+        7,
+    ],
+)
 def test_an_answer_without_usage_counts_no_tokens(usage: Any) -> None:
     body = orjson.dumps({"choices": [{"finish_reason": "length"}, 5], "usage": usage})
     completion = completion_of(REQUEST, Response(200, body), started=0, finished=1)

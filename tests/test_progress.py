@@ -18,7 +18,14 @@ from blend.cli.app import main
 from blend.cli.console import err, print_error, warn
 from blend.cli.display import PLAIN_LINES_S, Display, settled
 from blend.cli.engine_options import engine_options
-from blend.cli.progress import RunProgress, Seen, about
+from blend.cli.progress import RunProgress, Seen
+from blend.cli.progress_words import (
+    about,
+    progress_line,
+    replica_lines,
+    result_line,
+    worst_failure,
+)
 from blend.cli.workload import Course, Workload, planned_work
 from blend.core.completion import Completion
 from blend.core.engines import EngineDiedError, Lost, Part, StepReport
@@ -201,9 +208,9 @@ def test_all_is_not_said_to_be_done_while_anything_runs() -> None:
 
     progress.update(report())
     assert progress.share == 1.0
-    assert "99.9 % of the work" in progress.line()
+    assert "99.9 % of the work" in progress_line(progress)
     progress.update(report(0, 1, 2))
-    assert "100.0 % of the work" in progress.line()
+    assert "100.0 % of the work" in progress_line(progress)
 
 
 def test_a_pace_counts_once_a_hundredth_of_the_work_is_done() -> None:
@@ -221,7 +228,7 @@ def test_nothing_is_said_of_the_time_left_while_nothing_tells() -> None:
     progress = run_of(3, Clock())
 
     assert progress.left is None
-    assert " left" not in progress.line()
+    assert " left" not in progress_line(progress)
 
 
 def test_a_line_has_all_that_is_worth_knowing() -> None:
@@ -232,7 +239,7 @@ def test_a_line_has_all_that_is_worth_knowing() -> None:
     progress.update(report(2, failed="no room for 17 tokens", seconds=2.0))
     progress.update(report(3, failed="no room for 99 tokens", seconds=0.0))
 
-    line = progress.line()
+    line = progress_line(progress)
     assert line == (
         "4/5 done, 2 failed (48.4 % of the work), 21 s left (11 s to 43 s), "
         "300 in + 150 out tokens/s, cache 25.0 %, KV 50.0 %, 7 running, 3 waiting, "
@@ -251,8 +258,8 @@ def test_only_the_last_half_minute_makes_the_speed_and_the_density() -> None:
         progress.update(report(seconds=1.0))
 
     assert progress.lately.engine_s == pytest.approx(3.0)
-    assert "400 in + 200 out tokens/s" in progress.line()
-    assert "5 in + 2 out" in progress.line(running=False)
+    assert "400 in + 200 out tokens/s" in progress_line(progress)
+    assert "5 in + 2 out" in result_line(progress)
 
 
 def test_the_most_frequent_cause_is_told_by_an_example() -> None:
@@ -260,8 +267,8 @@ def test_the_most_frequent_cause_is_told_by_an_example() -> None:
     progress.update(report(0, failed="bad"))
     progress.update(report(1, 2, failed="no room for 17\\ntokens"))
 
-    assert progress.worst() == "2 of 3 failed with 400: no room for 17 tokens"
-    assert progress.worst(16) == "2 of 3 failed with 400: no room for 17 …"
+    assert worst_failure(progress) == "2 of 3 failed with 400: no room for 17 tokens"
+    assert worst_failure(progress, 16) == "2 of 3 failed with 400: no room for 17 …"
 
 
 @pytest.mark.parametrize(
@@ -459,11 +466,11 @@ def test_each_replica_is_shown_with_what_it_has_done() -> None:
     progress.update(replace(report(0, 1, 2), parts=parts))
     progress.update(replace(report(), lost=(Lost(1, (3,), EngineDiedError("gone")),)))
 
-    assert progress.of_replicas() == [
+    assert replica_lines(progress) == [
         "replica 1: 1 done, 7 running, 3 waiting, KV 50.0 %",
         "replica 2: 2 done, 0 running, 0 waiting, KV 0.0 %",
     ]
-    assert "replicas 1 + 2" in progress.line()
+    assert "replicas 1 + 2" in progress_line(progress)
     console = terminal()
     console.print(Display(progress).drawn(80))
     assert "replica 2: 2 done" in console.file.getvalue()
@@ -474,5 +481,5 @@ def test_one_engine_is_no_replica() -> None:
 
     progress.update(report(0))
 
-    assert progress.of_replicas() == []
-    assert "replica" not in progress.line()
+    assert replica_lines(progress) == []
+    assert "replica" not in progress_line(progress)

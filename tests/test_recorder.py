@@ -1,5 +1,7 @@
 """Results reach the job in small batches, and all of them whatever happens."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,24 @@ def test_at_the_end_what_fits_on_the_disk_is_saved(tmp_path: Path) -> None:
             pass
 
         assert job.pending().tolist() == [True, False, False]
+
+
+def test_of_a_locked_job_no_row_waits_by_itself(tmp_path: Path) -> None:
+    """With half a minute for each the end would take half an hour."""
+    begun_to_write: list[str] = []
+    filled_job(tmp_path / "j.db", rows=9).close()
+    with (
+        closing(sqlite3.connect(tmp_path / "j.db", isolation_level=None)) as other,
+        Job.open(tmp_path / "j.db", wait_s=0.01) as job,
+    ):
+        recorder = Recorder(job, begun(job), clock=Clock())
+        recorder.add(answer(row) for row in range(9))
+        other.execute("BEGIN IMMEDIATE")
+        job._database.connection.set_trace_callback(begun_to_write.append)
+        with pytest.raises(BlendError, match="locked by another process"), recorder:
+            pass
+
+    assert begun_to_write.count("BEGIN IMMEDIATE") == 1
 
 
 def test_a_batch_that_could_not_be_saved_is_saved_by_the_next_flush(tmp_path: Path) -> None:

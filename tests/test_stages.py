@@ -289,6 +289,16 @@ def test_another_context_than_that_of_the_ingest_is_refused(
     assert "4096" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["override-generation-config", "generation-config", "tokenizer"])
+def test_results_of_two_ways_to_sample_are_never_mixed(
+    planned: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["execute", str(planned), *EXECUTE_SIM, "--engine-arg", f"{name}=other"]) == 6
+    assert f"results of another `{name}`: none, now other" in capsys.readouterr().err
+    with Job.open(planned) as opened:
+        assert [run.purpose for run in opened.runs()] == ["sample"]
+
+
 def test_a_job_in_use_names_its_holder(planned: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Job.open(planned) as opened, opened.lock("execute"):
         assert main(["execute", str(planned), *EXECUTE_SIM]) == 5

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blend.core.engines import EngineDiedError
+from blend.core.engines import EngineDiedError, StepReport
 from blend.core.engines.sim import SimEngine
 from blend.core.running.executor import run
 from blend.core.running.scan import open_scanner
@@ -87,6 +87,19 @@ def test_a_few_rows_of_a_job_are_not_blamed_for_an_engine_that_runs_nothing() ->
         ledger = Ledger(mortal(poison=range(rows)), rows=rows, slots=8)
         supervise(ledger, Suspects({}), max_rebuilds=3)
         assert ledger.failed() == set(range(rows))
+
+
+def test_a_death_that_no_row_can_have_caused_blames_none() -> None:
+    class Locked(MortalEngine):
+        def step(self) -> StepReport:
+            raise EngineDiedError("the key is refused", blameless=True)
+
+    ledger = Ledger(Locked, rows=1, slots=1)
+    with pytest.raises(EngineDiedError, match="4 x the key is refused"):
+        supervise(ledger, Suspects({}), max_rebuilds=3)
+
+    assert ledger.results == {}
+    assert ledger.deaths == {}
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blend.cli.calibrating import LayersMeasured
 from blend.cli.console import inert, out, table
+from blend.cli.measured_layers import LayersMeasured
 from blend.cli.profile_store import Entries, Section, profiles_path
 from blend.cli.profiles import costs_in_words
 from blend.cli.wording import counted, duration, percent, significant

@@ -5,7 +5,7 @@ from typing import Any
 
 from blend.cli.advice import plan_advice
 from blend.cli.console import inert, out
-from blend.cli.job_run import foreseen, judgement
+from blend.cli.job_run import expected_run, expected_words, foreseen, judgement
 from blend.cli.judged_run import judgement_lines
 from blend.cli.status import (
     next_step,
@@ -110,9 +110,11 @@ def _draw_plan(plan: PlanRecord) -> None:
 
 def _times(plan: PlanRecord) -> str:
     expected, timeline = plan.predictions, foreseen(plan)
+    device = plan.settings["hardware"]["name"]
+    if one := expected_run(plan):
+        return f"{expected_words(one)} after the sample on {device}"
     least = [duration(expected["overlapped_s"]), duration(expected["sequential_s"])]
     bounds = " to ".join(dict.fromkeys(least))
-    device = plan.settings["hardware"]["name"]
     if timeline is None or not len(timeline.seconds):
         return f"{bounds} on {device}"
     foreseen_s = float(timeline.seconds[-1])

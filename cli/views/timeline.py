@@ -64,7 +64,10 @@ def _timelines(job: Job) -> list[tuple[str, TimelineBuckets]]:
 
 
 def draw(job: Job) -> None:
-    """Print strips of compute and memory time, and both timelines side by side."""
+    """Print strips of compute and memory time, and both timelines side by side.
+
+    BlendError where there is neither.
+    """
     plan, timelines = plan_of(job), _timelines(job)
     if not timelines:
         raise BlendError(

@@ -25,7 +25,8 @@ def nodes(
 ) -> list[dict[str, Any]]:
     """Return the outline from *node* down to *depth* levels below it, with numbers and examples.
 
-    Adds to each what its answers came to, None before an execution.
+    Adds to each what its answers came to, None before an execution. BlendError for a node that the
+    outline does not have.
     """
     outline = plan.outline
     if not 0 <= node < max(len(outline), 1):

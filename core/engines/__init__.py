@@ -105,13 +105,15 @@ class Aborted:
 class EngineDiedError(Exception):
     """The engine is gone and with it every request in flight; rows without a result run again.
 
-    ``reason`` is one line, ``log`` the last lines of the engine's output, where it has one.
+    ``reason`` is one line, ``log`` the last lines of the engine's output, where it has one;
+    ``blameless``: whether no request can have been the cause.
     """
 
-    def __init__(self, reason: str, *, log: str = ""):
+    def __init__(self, reason: str, *, log: str = "", blameless: bool = False):
         super().__init__(f"{reason}\n{log}" if log else reason)
         self.reason = reason
         self.log = log
+        self.blameless = blameless
 
 
 @dataclass(frozen=True, slots=True)

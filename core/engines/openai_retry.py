@@ -6,6 +6,8 @@ alone. *silent*: the request went in and nothing came out in time. *broken*: som
 but no whole answer. Both may be the request's doing, so these attempts are counted.
 """
 
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -54,17 +56,16 @@ def retry_after_s(header: str | None, *, now: float) -> float | None:
     """Return the pause that a Retry-After header asks for, seconds or a date; None without one."""
     if header is None:
         return None
-    try:
-        return max(float(int(header)), 0.0)
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
+        seconds = float(header)
+        return max(seconds, 0.0) if math.isfinite(seconds) else None
+    # Of a year or a zone with many digits, the reading overflows.
+    with suppress(ValueError, OverflowError):
         date = parsedate_to_datetime(header)
-    except ValueError:
-        return None
-    # A date without a zone is GMT: HTTP knows no other.
-    moment = date if date.tzinfo else date.replace(tzinfo=UTC)
-    return max(moment.timestamp() - now, 0.0)
+        # A date without a zone is GMT: HTTP knows no other.
+        moment = date if date.tzinfo else date.replace(tzinfo=UTC)
+        return max(moment.timestamp() - now, 0.0)
+    return None
 
 
 class Attempts:

@@ -168,15 +168,16 @@ class Service:
     def _failure(self, response: Response) -> Failure | None:
         if response.status == _UNAUTHORISED:
             # No row is at fault, and every other would fail the same way.
-            raise self._died("no longer accepts the API key: 401")
+            raise self._died("no longer accepts the API key: 401", blameless=True)
         trouble = trouble_of(response.status)
         if trouble is None:
             return None
         asked_s = retry_after_s(response.retry_after, now=time.time())
         return Failure(trouble, f"the server answered {response.status}", response, asked_s)
 
-    def _died(self, reason: str) -> EngineDiedError:
-        return EngineDiedError(f"the server at {self._settings.base_url} {reason}")
+    def _died(self, reason: str, *, blameless: bool = False) -> EngineDiedError:
+        said = f"the server at {self._settings.base_url} {reason}"
+        return EngineDiedError(said, blameless=blameless)
 
 
 def _given_up(request: Request, failure: Failure, attempts: int, *, started: float) -> Completion:

@@ -13,6 +13,9 @@ _RESULTS: dict[Endpoint, str] = {
     "/v1/embeddings": "data",
 }
 
+# What is beyond it counts nothing, and would overflow where it is summed up.
+_MOST_TOKENS = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -72,7 +75,7 @@ def _list(value: Mapping[str, Any], key: str) -> Sequence[Any]:
 
 def _count(value: Mapping[str, Any], key: str) -> int:
     found = value.get(key)
-    return found if isinstance(found, int) and found > 0 else 0
+    return found if isinstance(found, int) and 0 < found <= _MOST_TOKENS else 0
 
 
 def _text(value: Any, key: str) -> str | None:

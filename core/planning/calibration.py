@@ -56,13 +56,13 @@ NOTHING = StepPoint(1, 0, 0)
 class MachineFigures:
     """What a device does with the layers of a model, whatever the model.
 
-    ``together``: what of the lesser of compute and memory is left where both go on at once.
+    ``interference``: what of the lesser of compute and memory is left where both go on at once.
     """
 
     flops: float
     bandwidth_bytes_s: float
     overhead_s: float
-    together: Interference
+    interference: Interference
 
 
 def step_points(*, many: bool) -> tuple[StepPoint, ...]:
@@ -105,7 +105,7 @@ def machine_figures(
     weight_bytes: float,
     one_token_s: float,
     nothing_s: float,
-    together: Interference,
+    interference: Interference,
     engine: StepCosts | None,
 ) -> MachineFigures:
     """Return what the steps say of the device.
@@ -119,4 +119,4 @@ def machine_figures(
     weights = weight_bytes / max(one_token_s - nothing_s, 1e-9)
     bandwidth = kv_bytes_per_token / costs.read_s if costs.read_s > 0.0 else weights
     beside_s = engine.overhead_s + engine.weights_s - one_token_s if engine else 0.0
-    return MachineFigures(flops, bandwidth, max(nothing_s, beside_s), together)
+    return MachineFigures(flops, bandwidth, max(nothing_s, beside_s), interference)

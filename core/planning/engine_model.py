@@ -136,7 +136,7 @@ class EngineModel:
         return 0.0 if self.measured else network_step_s(self.hardware, self.model)
 
     @property
-    def of_mode(self) -> Interference:
+    def mode_interference(self) -> Interference:
         """Return the interference of an engine of its mode: where none overlap, all take turns."""
         return TURNS if self.mode == "sequential" else self.interference
 
@@ -149,7 +149,7 @@ class EngineModel:
             memory += self.weights_s
         else:
             compute = max(compute, self.weights_s)
-        seconds = at_once_s(compute, memory, network, interference=self.of_mode)
+        seconds = at_once_s(compute, memory, network, interference=self.mode_interference)
         return seconds + self.overhead_s
 
 

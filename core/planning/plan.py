@@ -1,8 +1,4 @@
-"""The composition of a plan: tree, lengths, order, and what to expect of running it.
-
-Differs from the paper: the predicted times are closed forms over the whole job, the two ends of
-what engines can do. No engine beats ``overlapped_s``, and a sequential one ``sequential_s``.
-"""
+"""The composition of a plan: tree, lengths, order, and what to expect of running it."""
 
 from dataclasses import dataclass, replace
 
@@ -11,20 +7,19 @@ import numpy.typing as npt
 
 from blend.core.planning.blending import blended_order, blending_of, memory_first_order
 from blend.core.planning.classes import Blending, LengthClasses, Mode, find_classes
-from blend.core.planning.communication import network_step_s, network_token_s
-from blend.core.planning.cost import read_token_steps, weights_s
 from blend.core.planning.demand import Demand, demand_of
 from blend.core.planning.engine_model import EngineModel
-from blend.core.planning.hardware import Hardware, ModelShape, kv_capacity_tokens
+from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.lengths import OBSERVED, Lengths, Observations, estimate
 from blend.core.planning.merge import merged_density
 from blend.core.planning.outline import OutlineNode, outline, subtree_by_row
 from blend.core.planning.outlook import Candidate as Candidate
 from blend.core.planning.outlook import Outlook
+from blend.core.planning.prediction import Prediction, predict
 from blend.core.planning.prefix_match import sglang_order
 from blend.core.planning.reorder import reorder
 from blend.core.planning.split import Split
-from blend.core.planning.tree import Floats, Ints, Tree, build_tree, own_tokens, uncached_tokens
+from blend.core.planning.tree import Floats, Ints, Tree, build_tree, uncached_tokens
 from blend.core.planning.ways import AS_IT_COMES, Way
 from blend.core.prompts import Prompts
 from blend.core.schedule import LEFT, RIGHT, Policy, Schedule
@@ -50,38 +45,6 @@ class PlanSettings:
     mode: Mode
     way: Way = AS_IT_COMES
     candidate: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What running the whole job takes.
-
-    ``computed_tokens`` are the prompt tokens left to compute in this order with a cache that
-    forgets nothing (``paper``, ``dfs``: that holds the row before), ``best_computed_tokens`` those
-    of a depth-first order; ``sharing`` and ``best_sharing`` are the shares of the prompt tokens
-    saved. ``weights_s`` is the time to read the weights at each of ``steps``, the fewest that fit
-    the answers and the memory; the times have the overhead of these steps where it was measured,
-    and ``network_s``, what several devices say to each other. Tokens a second count input and
-    output.
-    """
-
-    rows: int
-    prompt_tokens: int
-    computed_tokens: int
-    best_computed_tokens: int
-    sharing: float
-    best_sharing: float
-    output_tokens: float
-    comp_s: float
-    mem_s: float
-    density: float
-    steps: float
-    weights_s: float
-    network_s: float
-    overlapped_s: float
-    sequential_s: float
-    overlapped_tokens_s: float
-    sequential_tokens_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +139,14 @@ def make_plan(
         if policy == "blend":
             blending = blending_of(classes, hardware=hardware, model=model, mode=mode)
     shown = outline(order.tree, lengths, demand)
-    prediction = _predict(prompts, lengths, demand, order=order, tree=tree)
+    prediction = predict(
+        prompts,
+        lengths,
+        demand,
+        tree=tree,
+        computed_tokens=int(order.uncached.sum()),
+        comp_s=float(order.comp_s.sum()),
+    )
     return Plan(
         Schedule(
             policy,
@@ -261,54 +231,3 @@ def _sides(order: _Order, demand: Demand, *, policy: Policy, root: float) -> npt
         border = int(agreement.argmax()) + 1 if agreement.max(initial=0.0) > 0 else 0
         side[border:] = RIGHT
     return side
-
-
-def _predict(
-    prompts: Prompts, lengths: Lengths, demand: Demand, *, order: _Order, tree: Tree
-) -> Prediction:
-    # An embedding is planned as a row of one token, but has no answer.
-    output = np.where(prompts.max_tokens > 0, lengths.expected, 0.0) * prompts.sequences
-    comp, mem = float(order.comp_s.sum()), float(demand.mem_s.sum())
-    steps = _fewest_steps(tree, lengths, demand, sequences=prompts.sequences)
-    weights = steps * weights_s(hardware=demand.hardware, model=demand.model)
-    overhead = steps * demand.hardware.step_overhead_s
-    prompt_tokens, computed = int(prompts.lengths.sum()), int(order.uncached.sum())
-    network = (computed + float(output.sum())) * network_token_s(demand.hardware, demand.model)
-    network += steps * network_step_s(demand.hardware, demand.model)
-    overlapped, sequential = (
-        max(comp, mem + weights, network) + overhead,
-        max(comp, weights) + mem + network + overhead,
-    )
-    best = tree.unique_tokens
-    all_tokens = prompt_tokens + float(output.sum())
-    return Prediction(
-        rows=len(prompts),
-        prompt_tokens=prompt_tokens,
-        computed_tokens=computed,
-        best_computed_tokens=best,
-        sharing=1.0 - computed / max(prompt_tokens, 1),
-        best_sharing=1.0 - best / max(prompt_tokens, 1),
-        output_tokens=float(output.sum()),
-        comp_s=comp,
-        mem_s=mem,
-        density=comp / mem if mem else 0.0,
-        steps=steps,
-        weights_s=weights,
-        network_s=network,
-        overlapped_s=overlapped,
-        sequential_s=sequential,
-        overlapped_tokens_s=all_tokens / overlapped if overlapped else 0.0,
-        sequential_tokens_s=all_tokens / sequential if sequential else 0.0,
-    )
-
-
-def _fewest_steps(
-    tree: Tree, lengths: Lengths, demand: Demand, *, sequences: npt.NDArray[np.int32]
-) -> float:
-    """Return the longest answer, or the steps to pass all that is held through the memory."""
-    expected, room = lengths.expected, kv_capacity_tokens(demand.hardware, demand.model)
-    # A prefix is held once for the rows that share it, and a prompt for all its sequences.
-    own = expected[tree.rows] * own_tokens(tree.lengths, tree.lcp)
-    grown = sequences * read_token_steps(np.zeros_like(expected), expected)
-    held = float(own.sum()) + float(grown.sum())
-    return max(float(expected.max(initial=0.0)), held / room if room else 0.0)

@@ -25,8 +25,8 @@ from blend.core.schedule import Schedule
 if TYPE_CHECKING:
     from blend.core.planning.virtual_run import Run
 
-LOOK_SHARE, LEAST_LOOK_SHARE = 0.05, 0.001
-"""The time between two looks: of what is left, and of the whole."""
+LOOK_SHARE = 0.05
+"""The time between two looks, of what is left."""
 
 _SUMMED = (
     "steps",
@@ -72,11 +72,6 @@ class SimulatedReplicas:
             **{name: total(name) for name in _SUMMED},
             **{name: max(getattr(run, name) for run in self.runs) for name in _GREATEST},
         )
-
-    @property
-    def idle_share(self) -> float:
-        """The part of all replicas' time in which they have nothing to do."""
-        return 1.0 - sum(run.seconds for run in self.runs) / (len(self.runs) * self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +146,7 @@ def _run_together(
     runs: "Sequence[Run]", schedule: Schedule, walk: Walk, engine: EngineModel
 ) -> int:
     """Run until nothing is left to admit; return how many rows were handed over."""
-    dealer = Dealer(walk, parts=len(runs), interference=engine.of_mode)
+    dealer = Dealer(walk, parts=len(runs), interference=engine.mode_interference)
     place = np.zeros(int(schedule.order.max(initial=-1)) + 1, np.int64)
     place[schedule.order] = np.arange(len(schedule))
     watched = [_Watched(run, place) for run in runs]

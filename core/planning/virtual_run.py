@@ -1,7 +1,7 @@
 """One engine and its scanner at work in virtual time, on rows that may be dealt anew meanwhile.
 
     world = world_of(tree, output_tokens=…, engine=…)
-    run = open_run(world, schedule)
+    run = Run(world, schedule, line_steps=1)
     run.advance(until_s=60.0)
 
 What runs is machine code; a run is the state of it between two calls. The invariant: however often

@@ -117,7 +117,7 @@ class _Supervisor:
             deaths.append((life.death, life.inside))
         groups = []
         for death, rows in deaths:
-            inside = [row for row in rows if unfinished[row]]
+            inside = [row for row in rows if unfinished[row] and not death.blameless]
             self._deaths.append(death)
             self._reasons |= dict.fromkeys(inside, death.reason)
             self._lives.blame(inside)
