@@ -30,21 +30,26 @@ def seated_replicas(
 
     ``on``: the device of each. Raises BlendError where Ray is missing or has too little.
     """
-    from blend.core.engines.ray_replicas import opened_cluster
+    from blend.core.engines.ray_cluster import opened_cluster
 
-    count, on_cpu = options.replicas, on.name == "cpu" or not gpu_name()
-    gpus = 0 if on_cpu or options.name == "sim" else parallel_of(options).devices
-    cores = _cores(count) if options.name == "vllm" and not gpus else [[]] * count
-    where = f"the cluster at {options.ray_address}" if options.ray_address else "this machine"
+    count, address = options.replicas, options.ray_address
+    where = f"the cluster at {address}" if address else "this machine"
     logger.info(f"starting {counted(count, 'replicas')} on Ray: {plain(where)}")
-    with opened_cluster(
-        options.ray_address, replicas=count, cores=max(len(cores[0]), 1), gpus=gpus
-    ) as cluster:
+    here = on.name != "cpu" and gpu_name() is not None
+    # A cluster of our own is no larger than it need be: Ray starts a process for each processor.
+    ours = count if here or options.name == "sim" else max(len(os.sched_getaffinity(0)), count)
+    with opened_cluster(address, cpus=ours) as cluster:
+        gpus = parallel_of(options).devices if (cluster.has_gpus if address else here) else 0
+        bound = options.name == "vllm" and not gpus
+        needs = {"CPU": cluster.fair_cores(count) if bound else 1}
+        if gpus and options.name != "sim":
+            needs["GPU"] = gpus
+        environment = _environment(joined=address is not None)
 
         def opened() -> ReplicaSet:
             return ReplicaSet(
-                lambda number: cluster.start(start(number), _environment(cores[number])),
-                count,
+                lambda number: cluster.start(number, start(number), environment, bound=bound),
+                cluster.place(count, needs),
                 wait=cluster.wait,
                 say=lambda text: logger.info(plain(text)),
             )
@@ -62,19 +67,11 @@ def _scanned(engine: Engine, *, hardware: Hardware, model: ModelShape) -> OpenSc
     return partial(open_replica_scanner, replicas=engine, hardware=hardware, model=model)
 
 
-def _cores(count: int) -> list[list[int]]:
-    """Return the processors of each replica: equal parts of ours, shared where they are too few."""
-    ours = sorted(os.sched_getaffinity(0))
-    each = max(len(ours) // count, 1)
-    return [[ours[(number * each + core) % len(ours)] for core in range(each)]
-            for number in range(count)]  # fmt: skip
+def _environment(*, joined: bool) -> dict[str, str]:
+    """Return what a replica's engine finds in its environment beside what Ray sets.
 
-
-def _environment(cores: list[int]) -> dict[str, str]:
-    """Return what a replica's engine finds in its environment beside what Ray sets."""
-    found = {name: os.environ.get(name, value) for name, value in kept_compiled().items()}
-    if cores:
-        bound = ",".join(map(str, cores))
-        found["VLLM_CPU_OMP_THREADS_BIND"] = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", bound)
-        found["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", str(len(cores)))
-    return found
+    On a cluster that was *joined* that is what the machine has, but for what is set here.
+    """
+    ours = {"VLLM_CPU_OMP_THREADS_BIND", "OMP_NUM_THREADS", *kept_compiled()}
+    defaults = {} if joined else kept_compiled()
+    return defaults | {name: os.environ[name] for name in ours if name in os.environ}

@@ -158,3 +158,34 @@ def texts(line: Mapping[str, Any]) -> list[str]:
     """The answers of one line of a result file."""
     choices = line["response"]["body"]["choices"]
     return [choice.get("text") or choice["message"]["content"] for choice in choices]
+
+
+def family(pid: int) -> dict[int, str]:
+    """The processes that *pid* has started, they and theirs, with their names."""
+    parents: dict[int, tuple[int, str]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            name = (folder / "cmdline").read_bytes().split(b"\0")[0].decode()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state != "Z":
+            parents[int(folder.name)] = int(parent), name
+    found: dict[int, str] = {}
+    grown = {pid}
+    while grown:
+        grown = {one for one, (parent, _) in parents.items() if parent in grown}
+        found |= {one: parents[one][1] for one in grown}
+    return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    found = set()
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state != "Z":
+            found.add(pid)
+    return found

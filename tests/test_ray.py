@@ -13,7 +13,7 @@ import pytest
 from blend.cli.app import main
 from blend.store.job import Job
 from tests.batch_files import ingested, mixed
-from tests.blend_process import BlendProcess, assert_sound, blend, finished
+from tests.blend_process import BlendProcess, alive, assert_sound, blend, family, finished
 from tests.tiny_engine import wait_until
 
 ROWS = 300
@@ -35,39 +35,8 @@ def job(tmp_path: Path, planned_job: Path) -> Path:
     return Path(shutil.copy(planned_job, tmp_path / "batch.blend"))
 
 
-def family(pid: int) -> dict[int, str]:
-    """The processes that *pid* has started, they and theirs, with their names."""
-    parents: dict[int, tuple[int, str]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            name = (folder / "cmdline").read_bytes().split(b"\0")[0].decode()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if state != "Z":
-            parents[int(folder.name)] = int(parent), name
-    found: dict[int, str] = {}
-    grown = {pid}
-    while grown:
-        grown = {one for one, (parent, _) in parents.items() if parent in grown}
-        found |= {one: parents[one][1] for one in grown}
-    return found
-
-
 def actors(pid: int) -> list[int]:
     return [one for one, name in family(pid).items() if name.startswith("ray::ReplicaHost")]
-
-
-def alive(pids: set[int]) -> set[int]:
-    found = set()
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if state != "Z":
-            found.add(pid)
-    return found
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import pytest
 from blend.cli.app import main
 from blend.store.job import Job
 from tests.batch_files import chat, ingested
-from tests.blend_process import assert_sound, blend, finished
-from tests.test_ray import actors, alive, family
+from tests.blend_process import alive, assert_sound, blend, family, finished
+from tests.test_ray import actors
 from tests.tiny_engine import wait_until
 
 pytestmark = pytest.mark.vllm

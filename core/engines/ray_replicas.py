@@ -1,44 +1,24 @@
 """Replicas as Ray actors: each an engine in a process of its own, on this machine or on others.
 
-Without an address a cluster of this machine alone is started, quiet and small, which ends with us:
-Ray ties its processes to the one that started it, and all of them have our scratch folder in their
-environment, by which what is left is found (`scratch`). An engine ends with its actor as it does
-with any parent, and an actor with the driver. Ray is imported when a cluster is opened.
+An engine ends with its actor as it does with any parent, and an actor with the driver. What an
+actor is made of is plain until it has seen that its `blend` is ours: records of another version
+cannot be read.
 """
 
-import importlib.util
 import os
-import shutil
-import signal
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import pickle
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.metadata import version
 from typing import Any
 
 from blend.core.engines import Aborted, Capacity, Engine, EngineDiedError, StepReport
-from blend.core.engines.replicas import Replica
-from blend.core.engines.scratch import end_processes, make_scratch
-from blend.core.errors import RESUMABLE, BlendError, ExitCode
+from blend.core.errors import MISMATCH, RESUMABLE, BlendError, ExitCode
 from blend.core.request import Request
 
-OBJECT_STORE_BYTES = 80 << 20
-"""Ray takes no less than 75 MiB; what goes through it are requests and answers."""
-
-LONGEST_FOLDER = 30
-"""Ray's sockets lie 76 bytes below their folder, and Unix allows a name of 107."""
-
 _LEAVE_S = 5.0
-
-_QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # A job that fills the memory is for the system to judge, not for Ray.
-    "RAY_memory_monitor_refresh_ms": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # Ray gives way to all other work by default; an engine is the work.
-    "RAY_worker_niceness": "0",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +38,37 @@ class Refusal:
     exit_code: ExitCode
 
 
+HostArguments = tuple[str, bytes, dict[str, str], int, int]
+
+
+def host_arguments(
+    engine: Callable[[], Engine], environment: Mapping[str, str], number: int, cores: int
+) -> HostArguments:
+    """Return what a ReplicaHost is made of.
+
+    It starts *engine* in an *environment*, bound to so many *cores* of its machine, 0 for all.
+    """
+    return version("blend-batch"), pickle.dumps(engine), dict(environment), number, cores
+
+
 class ReplicaHost:
     """The actor: holds an engine and does with it what it is told; deaths are sent, not raised."""
 
-    def __init__(self, start: Callable[[], Engine], environment: Mapping[str, str]):
-        os.environ.update(environment)
-        self._engine = start()
+    def __init__(
+        self, wanted: str, engine: bytes, environment: Mapping[str, str], number: int, cores: int
+    ):
+        self._refusal = _refusal(wanted)
+        if self._refusal is None:
+            os.environ.update(_bound(cores, number) | dict(environment))
+            try:
+                self._engine: Engine = pickle.loads(engine)()
+            except BlendError as error:
+                self._refusal = Refusal(error.message, error.hint, error.exit_code)
 
     def ready(self) -> Capacity | Refusal | Death:
         """Wait until the engine runs."""
+        if self._refusal is not None:
+            return self._refusal
         try:
             self._engine.wait_ready()
         except BlendError as error:
@@ -95,6 +97,43 @@ class ReplicaHost:
     def close(self) -> None:
         """Stop the engine."""
         self._engine.close()
+
+
+def _refusal(wanted: str) -> Refusal | None:
+    """Return why this machine cannot take part: its `blend` is not of the *wanted* version."""
+    if (there := version("blend-batch")) == wanted:
+        return None
+    return Refusal(
+        f"blend {there} is installed on {socket.gethostname()}, and {wanted} here",
+        _SAME.format(wanted),
+        MISMATCH,
+    )
+
+
+_SAME = "`pip install 'blend-batch[ray]=={}'` on every machine of the cluster"
+
+
+def _bound(cores: int, number: int) -> dict[str, str]:
+    """Return what binds the engine of a *number* to so many cores beside others of its machine."""
+    if not cores:
+        return {}
+    ours = sorted(os.sched_getaffinity(0))
+    first = _place_here(number) * cores
+    mine = [ours[core % len(ours)] for core in range(first, first + cores)]
+    return {
+        "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, mine)),
+        "OMP_NUM_THREADS": str(cores),
+    }
+
+
+def _place_here(number: int) -> int:
+    """Return how many replicas on this machine come before that of a *number*."""
+    import ray
+    from ray.util import get_current_placement_group, placement_group_table
+
+    here = ray.get_runtime_context().get_node_id()
+    nodes = placement_group_table(get_current_placement_group())["bundles_to_node_id"]
+    return sum(node == here and other < number for other, node in nodes.items())
 
 
 class RayReplica:
@@ -152,136 +191,37 @@ class RayReplica:
 
     def _said(self, ref: Any) -> Any:
         """Return what the actor has answered; EngineDiedError where its engine or itself died."""
+        errors = self._ray.exceptions
         try:
             said = self._ray.get(ref)
-        except self._ray.exceptions.RayActorError as error:
+        # A large answer lies on the machine that gave it, and is lost with it.
+        except (errors.RayActorError, errors.ObjectLostError) as error:
+            if self._capacity is None and _never_began(error):
+                raise _cannot_start(error) from error
             raise EngineDiedError("its process is gone") from error
+        except errors.RayTaskError as error:
+            if self._capacity is None:
+                raise _cannot_start(error) from error
+            raise
         if isinstance(said, Death):
             raise EngineDiedError(said.reason, log=said.log)
         return said
 
 
-class RayCluster:
-    """Where actors are started: *cores* and *gpus* are for each of them."""
-
-    def __init__(self, ray: Any, *, cores: int, gpus: int):
-        self._ray = ray
-        self._needs = {"num_cpus": cores, "num_gpus": gpus, "max_restarts": 0}
-
-    def start(self, engine: Callable[[], Engine], environment: Mapping[str, str]) -> RayReplica:
-        """Start an actor with an engine, and do not wait for either."""
-        host = self._ray.remote(**self._needs)(ReplicaHost)
-        return RayReplica(self._ray, host.remote(engine, dict(environment)))
-
-    def wait(self, replicas: Sequence[Replica], timeout_s: float) -> Sequence[Replica]:
-        """Return the replicas whose step has ended, after *timeout_s* seconds at the latest."""
-        by_ref = {one.step_ref: one for one in replicas if isinstance(one, RayReplica)}
-        refs = list(by_ref)
-        if not refs or not self._ray.wait(refs, timeout=timeout_s)[0]:
-            return ()
-        ended, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
-        return [by_ref[ref] for ref in ended]
+def _never_began(error: Exception) -> bool:
+    return getattr(error, "actor_init_failed", False) or _NEVER_RAN in str(error)
 
 
-@contextmanager
-def opened_cluster(
-    address: str | None, *, replicas: int, cores: int = 1, gpus: int = 0
-) -> Iterator[RayCluster]:
-    """Join the cluster at *address*, or start one here, for so many actors; leave it at the end.
-
-    ``cores`` and ``gpus`` are for each actor. Raises BlendError where Ray is not installed, cannot
-    be started or joined, or has too little.
-    """
-    ray = _imported()
-    scratch = None if address else make_scratch(_short_folder())
-    try:
-        with _kept_signals():
-            if scratch is None:
-                _init(ray, address=address)
-            else:
-                with _environment({"TMPDIR": str(scratch)}):
-                    _init(ray, address="local", **_small(scratch, cores=cores * replicas))
-        _require(ray, gpus * replicas)
-        yield RayCluster(ray, cores=cores, gpus=gpus)
-    finally:
-        ray.shutdown()
-        if scratch is not None:
-            end_processes(scratch)
-            shutil.rmtree(scratch, ignore_errors=True)
+_NEVER_RAN = "never ran"
 
 
-def _imported() -> Any:
-    if importlib.util.find_spec("ray") is None:
-        raise BlendError(
-            "several replicas need Ray, which is not installed",
-            hint="`pip install 'blend-batch[ray]'`, or leave `--data-parallel-size` out",
-        )
-    for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
-    import ray
-
-    return ray
-
-
-def _init(ray: Any, **settings: Any) -> None:
-    quiet = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
-    try:
-        ray.init(**settings, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
-        what = settings["address"]
-        raise BlendError(
-            f"the Ray cluster cannot be joined: {what}: {error}"
-            if what != "local"
-            else f"no Ray can be started: {error}",
-            hint="`ray status` shows the clusters of this machine; `ray start --head` starts one",
-            exit_code=RESUMABLE,
-        ) from error
-
-
-def _small(scratch: Path, *, cores: int) -> dict[str, Any]:
-    return {
-        "num_cpus": cores,
-        "include_dashboard": False,
-        "object_store_memory": OBJECT_STORE_BYTES,
-        "_temp_dir": str(scratch),
-    }
-
-
-def _require(ray: Any, gpus: int) -> None:
-    there = int(ray.cluster_resources().get("GPU", 0))
-    if there < gpus:
-        raise BlendError(
-            f"the replicas need {gpus} GPUs, and the Ray cluster has {there}",
-            hint="fewer replicas with `--data-parallel-size`, or more machines in the cluster",
-        )
-
-
-def _short_folder() -> str | None:
-    """Return where the scratch folder is to lie: None for the usual place, unless that is deep."""
-    return "/tmp" if len(tempfile.gettempdir()) > LONGEST_FOLDER else None
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Have *values* in the environment that processes started meanwhile inherit."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _kept_signals() -> Iterator[None]:
-    """Leave the handlers of signals as they are: Ray puts its own in the place of ours."""
-    ours = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for one, handler in ours.items():
-            signal.signal(one, handler)
+def _cannot_start(error: Exception) -> BlendError:
+    """Return what to say of a machine on which a replica cannot be made."""
+    *_, last = str(error).strip().splitlines()
+    hint = _SAME.format(version("blend-batch"))
+    if _NEVER_RAN in last:
+        # So it is when only one of both sides asks for a token; Ray takes up one that lies about.
+        hint = f"`RAY_AUTH_MODE=disabled` where the cluster asks for no token; {hint}"
+    return BlendError(
+        f"a replica cannot start on its machine: {last.strip()}", hint=hint, exit_code=RESUMABLE
+    )
