@@ -178,7 +178,7 @@ def _section(told: str, running: int) -> str:
         f"*Milliseconds of the processor, about {running:,} requests running; "
         f"{described['cores']} cores, a load of {described['load']:.0f}: what else runs takes its "
         f"part of their caches.*\n\n{told}\nThe slowest steps are those that look over the rows "
-        "inside: half of that time goes into fetching what is known of each.\n"
+        "inside.\n"
     )
 
 
