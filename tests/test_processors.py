@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from blend.core.engines.processors import GIVES_WAY
+
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
     reason="needs two processors that a process can be bound to",
@@ -50,3 +52,26 @@ def test_where_nothing_is_bound_all_stays_as_it_is() -> None:
 
     assert told.startswith("False []")
     assert every == [ours] * 3
+
+
+def test_a_process_that_gives_way_goes_behind_what_it_has_started() -> None:
+    asks = (
+        "import os, subprocess, sys, threading\n"
+        "from blend.core.engines.processors import give_way\n"
+        "threading.Thread(target=input, daemon=True).start()\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)\n"
+        "give_way()\n"
+        "threads = map(int, os.listdir('/proc/self/task'))\n"
+        "ours = [os.getpriority(os.PRIO_PROCESS, one) for one in threads]\n"
+        "print(*ours, os.getpriority(os.PRIO_PROCESS, child.pid))\n"
+        "child.communicate(b'')\n"
+    )
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    done = subprocess.run(
+        [sys.executable, "-c", asks], capture_output=True, text=True, check=True, input="\n"
+    )
+    *ours, child = map(int, done.stdout.split())
+
+    assert len(ours) >= 1
+    assert set(ours) == {min(before + GIVES_WAY, 19)}
+    assert child == before

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+GIVES_WAY = 10
+"""How much nicer the process around an engine is than the engine's own."""
+
 _PROC = Path("/proc")
 _PARENT = 1  # of the fields of /proc/PID/stat behind the name of the command
 
@@ -41,6 +44,17 @@ def confine(threads: Iterable[int], processors: Processors) -> None:
     for thread in threads:
         with suppress(OSError):  # it has ended
             os.sched_setaffinity(thread, processors)
+
+
+def give_way() -> None:
+    """Let the processes that this one has started go first where they share a processor with it.
+
+    The engine's core waits for its workers, and a step that they have finished waits for the core.
+    """
+    for thread in _threads(os.getpid()):
+        with suppress(OSError):  # it has ended
+            niceness = os.getpriority(os.PRIO_PROCESS, thread)
+            os.setpriority(os.PRIO_PROCESS, thread, niceness + GIVES_WAY)
 
 
 def _allowed(pid: int) -> Processors:

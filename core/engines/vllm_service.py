@@ -19,7 +19,7 @@ import orjson
 from blend.core.completion import Completion
 from blend.core.engines import StepReport, vllm_compat
 from blend.core.engines.known_prompts import KnownPrompts
-from blend.core.engines.processors import keep_off_workers
+from blend.core.engines.processors import give_way, keep_off_workers
 from blend.core.engines.turnstile import Ticket, Turnstile
 from blend.core.engines.usage import Usage, usage_of
 from blend.core.engines.vllm_messages import Ages, Dropped, Moved, Ready, Work
@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 # Long enough for the answers of one step to be written together.
 _REPORT_DELAY_S = 0.002
+# Steps that only decode, and answer nobody, make room for nothing: several are told together.
+_DECODES_DELAY_S = 0.02
 _DEATH_WATCH_S = 0.25
 # For answers that came out of an engine before it died to be written.
 _LAST_ANSWERS_S = 1.0
@@ -58,7 +60,7 @@ class Service:
         self._last_step = vllm_compat.EngineStep(0, 0.0, 0, 0, 0, 0, 0)
         self._completions: list[Completion] = []
         self._received = 0
-        self._report_due = False
+        self._report_due: asyncio.TimerHandle | None = None
         self._suspected = asyncio.Event()
 
     async def open(self, args: Namespace, *, served_model_name: str) -> None:
@@ -72,6 +74,8 @@ class Service:
         capacity = vllm_compat.capacity(self._engine)
         self._kv_tokens = capacity.kv_tokens
         processors = keep_off_workers() if vllm_compat.on_cpu() else frozenset()
+        if processors:
+            give_way()
         # What is there by now stays: to go through all of it again and again takes time.
         gc.collect()
         gc.freeze()
@@ -145,7 +149,7 @@ class Service:
             self._suspected.set()
             return
         self._completions.append(_completion(work, answer, started=started))
-        self._report_soon()
+        self._report_within(_REPORT_DELAY_S)
 
     async def _ask(self, work: Work) -> vllm_compat.Answer:
         handler = self._handlers.get(work.endpoint)
@@ -167,12 +171,17 @@ class Service:
     def _observe(self, step: vllm_compat.EngineStep) -> None:
         self._steps.append(step)
         self._last_step = step
-        self._report_soon()
+        decodes = not (step.prefill_tokens or step.preemptions)
+        self._report_within(_DECODES_DELAY_S if decodes else _REPORT_DELAY_S)
 
-    def _report_soon(self) -> None:
-        if not self._report_due:
-            self._report_due = True
-            asyncio.get_running_loop().call_later(_REPORT_DELAY_S, self._report)
+    def _report_within(self, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = self._report_due
+        if due is not None and due.when() <= loop.time() + delay_s:
+            return
+        if due is not None:
+            due.cancel()
+        self._report_due = loop.call_later(delay_s, self._report)
 
     def _report(self) -> None:
         now = time.monotonic()
@@ -194,7 +203,10 @@ class Service:
         )
         self._send(Moved(report, self._received))
         self._completions, self._steps = [], []
-        self._reported, self._report_due = now, False
+        self._reported = now
+        if self._report_due is not None:
+            self._report_due.cancel()
+            self._report_due = None
 
 
 def _completion(work: Work, answer: vllm_compat.Answer, *, started: float) -> Completion:
