@@ -18,7 +18,7 @@ BENCH_ARGS ?=
 CHAOS_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup model demo test test-sim test-vllm test-fast lint types check paper bench bench-scale bench-plan accidents chaos docs pictures release-check audit clean
+.PHONY: help setup model demo test test-sim test-vllm test-fast test-cluster lint types check paper bench bench-scale bench-plan accidents chaos docs pictures release-check audit clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1 \2/p' Makefile | while read -r target text; do \
@@ -46,17 +46,20 @@ demo: model ## run examples/requests.jsonl on a real small model and show what c
 	@echo "job:     $(DEMO)/results.blend (look into it with \`$(BIN)/blend show $(DEMO)/results.blend tree\`)"
 	@echo "again:   \`make demo\` shows this run at once, \`make demo FRESH=1\` runs it anew"
 
-test: test-sim test-vllm ## run every test, those on a real vLLM too
+test: test-sim test-vllm ## run every test but those on a Ray cluster; on a real vLLM too
 
 test-sim: setup ## run the tests that start no vLLM
 	@# pytest says 5 where nothing is selected.
-	$(BIN)/pytest $(PARALLEL) -m "not vllm" $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/pytest $(PARALLEL) -m "not vllm and not cluster" $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 test-vllm: setup ## run the tests on a real vLLM, two at a time
 	$(BIN)/pytest -n 2 $(SIDE_BY_SIDE) -m vllm $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 test-fast: setup ## run the quick tests among those that start no vLLM (a minute or two)
-	$(BIN)/pytest $(PARALLEL) -m "not vllm and not slow" $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) -m "not vllm and not slow and not cluster" $(PYTEST_ARGS)
+
+test-cluster: setup ## run the tests on a Ray cluster of two nodes (two minutes on a quiet machine)
+	$(BIN)/pytest -m cluster $(PYTEST_ARGS)
 
 lint: setup ## check style and formatting
 	$(BIN)/ruff check .

@@ -30,7 +30,7 @@ from ray._private import state
 alive = [one for one in state.actors().values() if one["State"] != "DEAD"]
 groups = [one for one in ray.util.placement_group_table().values() if one["state"] != "REMOVED"]
 nodes = [one for one in ray.nodes() if one["Alive"]]
-print(len(nodes), len(alive), len(groups), int(ray.available_resources().get("CPU", 0)))
+print("state", len(nodes), len(alive), len(groups), int(ray.available_resources().get("CPU", 0)))
 """
 
 
@@ -122,7 +122,9 @@ class RayNodes:
         command = [sys.executable, "-c", STATE]
         environment = {**os.environ, **self.environment}
         seen = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        return State(*map(int, seen.stdout.split()))
+        # Ray, too, writes there what its nodes say, whatever it was asked to.
+        (told,) = (line for line in seen.stdout.splitlines() if line.startswith("state "))
+        return State(*map(int, told.split()[1:]))
 
     def close(self) -> None:
         for node in reversed(self.nodes):

@@ -63,7 +63,7 @@ def assert_clean(cluster: RayNodes) -> None:
     assert [node.actors() for node in cluster.nodes] == [[], []]
 
 
-@pytest.mark.slow  # nodes take seconds to start
+@pytest.mark.cluster
 @pytest.mark.parametrize("auto", [False, True])
 def test_each_node_gets_a_replica_and_the_cluster_stays(
     job: Path, cluster: RayNodes, *, auto: bool
@@ -78,7 +78,7 @@ def test_each_node_gets_a_replica_and_the_cluster_stays(
     assert_clean(cluster)
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.parametrize("ended", [signal.SIGINT, signal.SIGKILL])
 def test_a_driver_that_ends_early_leaves_the_cluster_clean_and_the_job_goes_on(
     job: Path, cluster: RayNodes, ended: signal.Signals
@@ -95,7 +95,7 @@ def test_a_driver_that_ends_early_leaves_the_cluster_clean_and_the_job_goes_on(
     assert_every_row_has_one_result(job)
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_who_finds_no_room_is_told_what_is_missing(job: Path, cluster: RayNodes) -> None:
     other = Path(shutil.copy(job, job.with_name("other.blend")))
     with blend(argv(other, cluster.address, 3), job.with_suffix(".three")) as process:
@@ -123,7 +123,7 @@ def test_who_finds_no_room_is_told_what_is_missing(job: Path, cluster: RayNodes)
     assert_clean(cluster)
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("hidden", "said"),
     [
@@ -146,7 +146,7 @@ def test_a_node_without_our_blend_is_named_with_what_to_install(
     assert_clean(cluster)
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_what_a_killed_node_had_runs_on_the_other_which_may_die_too(
     job: Path, cluster: RayNodes
 ) -> None:
