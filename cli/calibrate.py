@@ -1,6 +1,7 @@
 """`blend calibrate`: measure this machine for the plans to come, or learn it from a job's runs."""
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,7 +21,7 @@ from blend.cli.machine import CALIBRATED, datasheet, device_name, processor_name
 from blend.cli.measured_layers import measure_layers
 from blend.cli.options import JsonOption
 from blend.cli.profile_store import keep_entry, profiles_path, write_entries
-from blend.cli.profiles import load_profile, profile_key, save_calibrated, save_profile
+from blend.cli.profiles import load_profile, moment, profile_key, save_calibrated, save_profile
 from blend.cli.views.calibration import Learnt, document, draw
 from blend.cli.wording import counted, percent
 from blend.core.errors import RESUMABLE, BlendError
@@ -148,7 +149,7 @@ def _keep(learnt: Learnt, output: Path | None) -> None:
     for found in (one.found for one in learnt.parts if one.found.holds):
         if learnt.key is not None:
             if found.profile.source == "runs":
-                save_profile(learnt.key, found.profile, {CALIBRATED: found.measured})
+                save_profile(learnt.key, found.profile, {moment(time.time()): found.measured})
             else:
                 save_calibrated(learnt.key, found.profile)
     if output is not None and entries:

@@ -85,15 +85,15 @@ def save_profile(key: str, profile: Profile, runs: Mapping[str, Measured] | None
     keep_entry("profiles", key, _entry(profile, runs or {}))
 
 
-def keep_run(key: str, name: str, run: Measured, *, knee_tokens: float) -> None:
-    """Fit what steps cost anew, with one more run, or with more of the run of this *name*.
+def keep_run(key: str, began: str, run: Measured, *, knee_tokens: float) -> None:
+    """Fit what steps cost anew, with one more run, or with more of the run that *began* then.
 
-    A run too short to tell anything alone counts with others.
+    Runs follow each other as the words for when they began do. A run too short to tell anything
+    alone counts with others.
     """
 
     def with_run(known: Entry) -> Entry | None:
-        others = {other: lines for other, lines in _runs_in(known).items() if other != name}
-        runs = dict([*others.items(), (name, run)][-KEPT_RUNS:])
+        runs = dict(sorted((_runs_in(known) | {began: run}).items())[-KEPT_RUNS:])
         profile = fit(*runs.values(), knee_tokens=knee_tokens)
         return _entry(profile, runs) if profile else None
 
@@ -146,8 +146,8 @@ def best_profile(job: Job, options: EngineOptions, engine: EngineModel) -> Profi
     """Return what is known of vLLM's steps on this machine, else what the job's runs measured."""
     ran = _runs_here(job, options)
     if options.name == "vllm":
-        if ran:
-            # One that goes on has measured how fast the machine is now.
+        if ran and ran[-1].outcome is None:
+            # What goes on has measured how fast the machine is now; what has ended is kept.
             _keep_run(job, ran[-1], options, engine)
         known = known_profile(profile_key(engine.model, parallel_of(options)))
         if known is not None:
@@ -171,10 +171,15 @@ def _runs_here(job: Job, options: EngineOptions) -> list[Run]:
 def _keep_run(job: Job, run: Run, options: EngineOptions, engine: EngineModel) -> None:
     keep_run(
         profile_key(engine.model, parallel_of(options)),
-        f"{run.started:.6f}",
+        moment(run.started),
         measured_in(job, run.id),
         knee_tokens=free_tokens(engine),
     )
+
+
+def moment(unix_time: float) -> str:
+    """Return a time as the name of the run that began then."""
+    return f"{unix_time:.6f}"
 
 
 def parallel_of(options: EngineOptions) -> Parallel:

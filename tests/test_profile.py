@@ -162,10 +162,19 @@ def test_several_runs_are_kept_and_tell_together_what_a_step_costs() -> None:
 def test_a_run_that_goes_on_counts_once() -> None:
     run = measured_of(lines(CPU, np.random.default_rng(6), step_tokens=400))
     so_far = Measured(*(column[: len(run) // 2] for column in columns_of(run)))
-    for name, some in (("a run", so_far), ("another", so_far), ("a run", run)):
-        keep_run("a", name, some, knee_tokens=0)
+    for began, some in (("2", so_far), ("1", so_far), ("2", run)):
+        keep_run("a", began, some, knee_tokens=0)
 
     assert load_profile("a") == fit(so_far, run, knee_tokens=0)
+
+
+def test_an_older_run_that_is_kept_later_does_not_say_how_fast_the_machine_is() -> None:
+    rng = np.random.default_rng(11)
+    older, later = (measured_of(lines(CPU, rng, step_tokens=400)) for _ in range(2))
+    keep_run("a", "2", later.faster(2.0), knee_tokens=0)
+    keep_run("a", "1", older, knee_tokens=0)
+
+    assert load_profile("a") == fit(older, later.faster(2.0), knee_tokens=0)
 
 
 def test_a_run_too_short_to_tell_anything_counts_with_others() -> None:
