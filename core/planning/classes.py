@@ -4,6 +4,7 @@ Rows start as cohorts: a large subtree of the prefix tree and an octave of `max_
 one octave whose samples do not differ are joined, and those with hardly a sample are pooled.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -23,6 +24,12 @@ SPREAD, SPREAD_WEIGHT = 0.7, 2.0
 """The deviation of log lengths that a sample's is shrunk toward, and the samples it weighs as."""
 
 UNKNOWN_SPREAD = 1.2
+
+GUESS_WEIGHT = 1.0
+"""The answers that a guess from `max_tokens` weighs as, where others were cut off."""
+
+ROUNDS, NEAR = 60, 1e-4
+
 LIKE_RATIO = 1.15  # of geometric means that are not told apart
 
 
@@ -182,8 +189,10 @@ def _described(
     centre = np.log(np.maximum(guess, 1.0))
     spread = np.full(classes, UNKNOWN_SPREAD)
     for one in np.unique(label[ended]):
-        logs = np.log(np.maximum(tokens[ended & (label == one)], 1.0))
-        centre[one], spread[one] = logs.mean(), _deviation(logs)
+        whole, so_far = (
+            np.log(np.maximum(tokens[some & (label == one)], 1.0)) for some in (ended, cut)
+        )
+        centre[one], spread[one] = _fitted(whole, so_far, guess=float(centre[one]))
     return LengthClasses(
         label.astype(np.int32),
         known,
@@ -195,3 +204,33 @@ def _described(
         tokens[cut],
         label[cut].astype(np.int32),
     )
+
+
+def _fitted(ended: Floats, cut: Floats, *, guess: float) -> tuple[float, float]:
+    """Return centre and spread of the lognormal that log lengths are from, some of them cut off.
+
+    By expectation and maximisation: what was cut off counts as what it may have come to. Answers
+    that end within a bound are the short ones; without the others they would stand for all.
+    """
+    centre, spread = float(ended.mean()), _deviation(ended)
+    if not len(cut):
+        return centre, spread
+    weight = len(ended) + len(cut) + GUESS_WEIGHT
+    for _ in range(ROUNDS):
+        mean, variance = _beyond(cut, centre, spread)
+        before = centre, spread
+        centre = float(ended.sum() + mean.sum() + GUESS_WEIGHT * guess) / weight
+        squares = float(((ended - centre) ** 2).sum() + ((mean - centre) ** 2 + variance).sum())
+        squares += GUESS_WEIGHT * (guess - centre) ** 2 + SPREAD_WEIGHT * SPREAD**2
+        spread = (squares / (weight + SPREAD_WEIGHT)) ** 0.5
+        if np.allclose(before, (centre, spread), rtol=0.0, atol=NEAR):
+            break
+    return centre, spread
+
+
+def _beyond(cut: Floats, centre: float, spread: float) -> tuple[Floats, Floats]:
+    """Return mean and variance of a normal variable that is larger than *cut*, each."""
+    z = np.clip((cut - centre) / spread, -8.0, 8.0)
+    tail = np.array([math.erfc(x / 2**0.5) / 2 for x in z.tolist()])
+    hazard = np.exp(-z * z / 2) / (2 * np.pi) ** 0.5 / tail
+    return centre + spread * hazard, spread**2 * (1.0 + z * hazard - hazard * hazard)

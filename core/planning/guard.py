@@ -19,7 +19,7 @@ from blend.core.planning.lengths import Observations, limited_of
 from blend.core.planning.outlook import Candidate, Contender, Outlook, look_ahead
 from blend.core.planning.plan import Plan, plan_on
 from blend.core.planning.simulate import simulate
-from blend.core.planning.tree import Ints, Tree, build_tree, tree_of, uncached_tokens
+from blend.core.planning.tree import Floats, Ints, Tree, build_tree, tree_of, uncached_tokens
 from blend.core.planning.ways import (
     ANY,
     MAX_SEQUENCES,
@@ -361,7 +361,12 @@ def redrawn(classes: LengthClasses, rng: np.random.Generator) -> LengthClasses:
         seen = np.flatnonzero(classes.length_label == one)
         if len(seen):
             lengths[seen] = rng.choice(classes.lengths[seen], len(seen))
-            centre[one] = np.log(np.maximum(lengths[seen], 1.0)).mean()
+            # Answers that were cut off have moved the centre, and stay what they are.
+            centre[one] += _log_mean(lengths[seen]) - _log_mean(classes.lengths[seen])
         else:
             centre[one] += rng.normal(0.0, GUESS_SPREAD)
     return replace(classes, lengths=lengths, centre=centre)
+
+
+def _log_mean(lengths: Floats) -> float:
+    return float(np.log(np.maximum(lengths, 1.0)).mean())
