@@ -22,6 +22,7 @@ from benchmarks.paper.markdown import number, table
 from benchmarks.real_traces import read_trace
 from benchmarks.traces import PAPER_MODEL, TRACES, Ints
 from benchmarks.workloads import Workload, one_trace, table_2
+from blend.cli.planning import DRAWS
 from blend.core.planning.engine_model import MODES, EngineModel, Mode, engine_model
 from blend.core.planning.guard import guarded_plan, plain_schedule
 from blend.core.planning.hardware import hardware_preset
@@ -228,7 +229,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--real", type=Path, metavar="FOLDER", help="public traces, as .npz")
     parser.add_argument("--only", nargs="*", default=[], help="names of traces")
     parser.add_argument("--caches", nargs="+", type=float, default=CACHES, metavar="TIMES")
-    parser.add_argument("--draws", type=int, default=3, help="of the guard")
+    parser.add_argument("--draws", type=int, default=DRAWS, help="of the guard")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--results", type=Path, metavar="FILE", help="where the document goes")
     options = parser.parse_args(arguments)

@@ -36,7 +36,11 @@ LONG_S = 10.0
 CHOOSE_S = 5.0
 """What ``auto`` may always take to choose."""
 
+SAMPLE_S = 30.0
+"""Seconds of the engine after which a sample is cut off, or no longer waited for."""
+
 DRAWS = 5
+"""How often a plan draws lengths, as far as its time allows."""
 
 BESIDE_SHARE = 0.1
 """Of the tokens to compute, what may run beside a sample: the rest is left for the plan."""
@@ -61,7 +65,7 @@ class PlanOptions:
     mode: Mode = "sequential"
     seed: int = 0
     sample_rate: float = 0.01
-    sample_s: float = 30.0
+    sample_s: float = SAMPLE_S
     plan_s: float | None = None
     fan_out: bool = True
     reach: Reach = ANY
@@ -104,14 +108,14 @@ def warm_up_schedule(
     ).schedule
     sampled = np.zeros(len(prompts), np.bool_)
     sampled[sample] = True
-    beside = _compute_bound(schedule, ~sampled)
+    beside = compute_bound(schedule, ~sampled)
     open_rows, rows = job.pending(), prompts.job_rows
     pending = open_rows[rows]
     ahead = schedule.only((sampled | beside) & pending).beginning_with(sampled)
     return rows[sampled & pending], ahead.renumbered(rows, total=len(open_rows))
 
 
-def _compute_bound(schedule: Schedule, among: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def compute_bound(schedule: Schedule, among: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return which rows *among* these, (n,) by row, are the first that are denser than the whole.
 
     They have a small part of the tokens to compute.

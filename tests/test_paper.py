@@ -4,15 +4,19 @@ import functools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.paper import __main__ as paper
-from benchmarks.paper import grids, ledger, plots, published
+from benchmarks.paper import cells, grids, ledger, plots, published
 from benchmarks.paper.cells import SYSTEMS, Cell, Outcome, System, available, measure
 from benchmarks.paper.remarks import REMARKS
 from benchmarks.paper.section import FULL, QUICK, Scale, Section, speed_ups
+from blend.cli.planning import DRAWS
+from blend.core.planning.guard import guarded_plan
+from blend.core.planning.plan import Plan
 
 TINY = Scale(traces=2_000, grid=2_000, seeds=(3,), every_row=99, every_column=99)
 CELL = Cell(system="nanoflow-dfs", density=1.4, sharing=0.35, n=2_000, seed=3)
@@ -75,8 +79,8 @@ def test_every_grid_has_a_workload_for_every_cell_of_the_paper() -> None:
 def test_the_full_run_has_all_cells_and_the_quick_one_a_few() -> None:
     (figure,) = sections("fig-11")
 
-    assert len(figure.cells(FULL)) == 65 * 3
-    assert len(figure.cells(QUICK)) == 6 * 3
+    assert len(figure.cells(FULL)) == 65 * 4
+    assert len(figure.cells(QUICK)) == 6 * 4
 
 
 def test_every_remark_stands_beside_a_figure() -> None:
@@ -128,6 +132,40 @@ def test_all_lengths_can_be_known() -> None:
     assert found.sampled == CELL.n
     assert found.sampled_output == pytest.approx(1.0)
     assert found.sample_s == 0.0
+
+
+@pytest.mark.slow
+def test_what_every_request_says_needs_no_sample() -> None:
+    found = measure(replace(CELL, system="blend", known=True))
+
+    assert found.sampled == found.sample_s == found.sampled_output == 0
+    assert found.bound_s <= found.seconds
+
+
+@pytest.mark.slow
+def test_a_warm_up_is_part_of_the_run_and_every_row_runs_once() -> None:
+    found = measure(replace(CELL, system="blend", warm_up=True))
+    without = measure(replace(CELL, system="blend"))
+
+    assert found.bound_s <= found.seconds
+    assert (found.tokens, found.refused) == (without.tokens, 0)
+    assert 0 < found.sampled < CELL.n
+    assert found.sample_s == 0.0
+
+
+@pytest.mark.slow
+def test_auto_draws_lengths_as_often_as_a_plan_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def plan(*arguments: Any, draws: int, **options: Any) -> Plan:
+        found = guarded_plan(*arguments, draws=draws, **options)
+        drawn.append(found.outlook.draws if found.outlook else 0)
+        return found
+
+    monkeypatch.setattr(cells, "guarded_plan", plan)
+    measure(replace(CELL, system="auto"))
+
+    assert drawn == [DRAWS]
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from benchmarks.paper import (
     ledger,
     pacing,
     replicas,
+    shares,
     stand_ins,
     summary,
     sweeps,
@@ -29,6 +30,7 @@ SECTIONS: tuple[Section, ...] = (
     *summary.SECTIONS,
     *stand_ins.SECTIONS,
     *throughput.SECTIONS,
+    *shares.SECTIONS,
     *replicas.SECTIONS,
     *guarded.SECTIONS,
     *pacing.SECTIONS,
@@ -85,9 +87,9 @@ def write(sections: Sequence[Section], scale: Scale, results: Results, *, plots:
         + "".join(f"- `{name}`: {what}\n" for name, what in SYSTEMS_IN_WORDS.items())
         + "\nThe last four are told lengths of a sample that the product's own rule chooses, and "
         "not which trace a request is of; but every trace has its own `max_tokens`, which tells "
-        "much. The sample costs no time here and its requests run with the others; what it would "
-        "take alone stands under Sampling. Traces follow each other in the order of the tree: the "
-        "compute side, MMLU, OpenVid.\n\n"
+        "much. The sample costs no time here and its requests run with the others, but where a "
+        "warm-up is named; what it would take alone stands under Sampling. Traces follow each "
+        "other in the order of the tree: the compute side, MMLU, OpenVid.\n\n"
     )
     ran = [s for s in sections if not s.cells(scale) or any(c in results for c in s.cells(scale))]
     left_out = [section.name for section in SECTIONS if section not in ran]

@@ -5,7 +5,8 @@ admissions and whether compute and memory overlap differ. As in the paper's term
 prefill attention, no overhead of a step, and the weights do not slow the cache's reads down.
 
 Orders that need lengths are told those of a sample, chosen as the product chooses it; that a row
-is of one trace or another they are not told. The sample costs no time and runs again with the rest.
+is of one trace or another they are not told. The sample costs no time and runs again with the rest,
+but in a cell with a warm-up, which is the run itself, as in `warm_up`.
 """
 
 from dataclasses import dataclass, replace
@@ -15,8 +16,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from benchmarks.paper.warm_up import warmed_run
 from benchmarks.traces import PAPER_HARDWARE, TraceName
 from benchmarks.workloads import Workload, mixture
+from blend.cli.planning import DRAWS
 from blend.core.planning.engine_model import EngineModel, Mode, StepCosts, engine_model
 from blend.core.planning.guard import guarded_plan, plain_schedule
 from blend.core.planning.hardware import Parallel, hardware_preset, model_preset, several
@@ -28,6 +31,7 @@ from blend.core.planning.replicas import simulate_replicas
 from blend.core.planning.simulate import Simulated, simulate
 from blend.core.planning.tree import Tree
 from blend.core.planning.ways import ANY, PacingName, Reach, paced_ways, small_step_ways, told_of
+from blend.core.prompts import Prompts
 from blend.core.schedule import Policy, PolicyChoice
 
 System = Literal[
@@ -80,6 +84,8 @@ class Cell:
     """A system on a workload; ``devices`` are tensor parallel, ``sample`` is the part run ahead.
 
     With ``paced_by`` it is stock vLLM on a ``gpu``, with an overhead of each step, instead.
+    ``known``: every request says how long its answer will be; ``warm_up``: the sample is the
+    beginning of the run, as in `blend run`, and is cut off at its bound.
     """
 
     system: System
@@ -97,6 +103,8 @@ class Cell:
     paced_by: PacedBy | None = None
     gpu: str = "a100-80g"
     overhead_ms: float = 0.0
+    known: bool = False
+    warm_up: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +160,28 @@ def measure(cell: Cell) -> Outcome:
     engine = engine_of(cell)
     planning = perf_counter()
     observed = _observed(workload, tree, cell)
-    plan = _plan(workload, tree, engine, observed, cell)
-    plan_s = perf_counter() - planning
-    simulated = _simulated(workload, tree, engine, plan, cell)
+    if cell.warm_up:
+        observed, plan, simulated = warmed_run(
+            _prompts(workload, cell),
+            tree,
+            engine,
+            observed.finished,
+            output_tokens=workload.output_tokens,
+            plan_of=lambda seen: _plan(workload, tree, engine, seen, cell),
+            line_steps=LINE_STEPS,
+            seed=cell.seed,
+        )
+        plan_s = 0.0
+    else:
+        plan = _plan(workload, tree, engine, observed, cell)
+        plan_s = perf_counter() - planning
+        simulated = _simulated(workload, tree, engine, plan, cell)
     outcome = _outcome(
         workload, tree, engine, observed, plan, simulated, plan_s=plan_s, began=began
     )
+    if cell.warm_up:
+        # Its sample has run as the beginning.
+        outcome = replace(outcome, sample_s=0.0)
     return _of_each(outcome, workload, tree, engine, replicas=cell.replicas)
 
 
@@ -222,10 +246,16 @@ def _plan(
     policy = policy_of(cell)
     if policy == "auto":
         return guarded_plan(
-            workload.sizes(), tree, engine, observations=observed, reach=AS_IT_IS, seed=cell.seed
+            _prompts(workload, cell),
+            tree,
+            engine,
+            observations=observed,
+            reach=AS_IT_IS,
+            seed=cell.seed,
+            draws=DRAWS,
         )
     plan = make_plan(
-        workload.sizes(),
+        _prompts(workload, cell),
         policy=policy,
         hardware=engine.hardware,
         model=engine.model,
@@ -282,6 +312,13 @@ def engine_of(cell: Cell) -> EngineModel:
     return replace(engine, shared_bandwidth=False)
 
 
+def _prompts(workload: Workload, cell: Cell) -> Prompts:
+    sizes = workload.sizes()
+    if not cell.known:
+        return sizes
+    return replace(sizes, known_tokens=workload.output_tokens.astype(np.float64))
+
+
 def _observed(workload: Workload, tree: Tree, cell: Cell) -> Observations:
     tokens = np.full(len(workload), np.nan)
     rows = np.arange(len(workload))
@@ -289,7 +326,7 @@ def _observed(workload: Workload, tree: Tree, cell: Cell) -> Observations:
         by_class = policy_of(cell) in (*BY_CLASS, "auto")
         rows = choose_sample(
             tree,
-            workload.sizes(),
+            _prompts(workload, cell),
             probability=cell.sample,
             minimum=CLASS_MINIMUM if by_class else MINIMUM,
             every_cohort=by_class,
@@ -302,8 +339,9 @@ def _observed(workload: Workload, tree: Tree, cell: Cell) -> Observations:
 def _sample_s(
     workload: Workload, tree: Tree, engine: EngineModel, observed: Observations, policy: Policy
 ) -> float:
-    """Return the seconds of the sample alone, 0 where no length is asked for or all are known."""
-    if policy not in (*BY_CLASS, "paper") or observed.finished.all():
+    """Return the seconds of the sample alone, 0 where there is none or it is all rows."""
+    told = observed.finished.any() and not observed.finished.all()
+    if policy not in (*BY_CLASS, "paper") or not told:
         return 0.0
     order = plain_schedule(tree, "dfs", tree.rows).only(observed.finished)
     return simulate(

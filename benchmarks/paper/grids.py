@@ -1,7 +1,7 @@
 """Figs. 11, 13, 14 and 15: the speed-up over NanoFlow-DFS on grids of density and sharing."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,10 @@ COMPARED: tuple[System, ...] = ("nanoflow-dfs", "paper", "blend")
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One figure: axes, and the paper's speed-ups, (rows, columns)."""
+    """One figure: axes, and the paper's speed-ups, (rows, columns).
+
+    ``warmed``: whether `blend` also runs with a warm-up in each cell.
+    """
 
     figure: int
     compute: TraceName
@@ -29,10 +32,12 @@ class Grid:
     sharings: tuple[float, ...]
     theirs: Floats
     remark: str = ""
+    warmed: bool = False
 
 
 GRIDS = (
-    Grid(11, "burstgpt", GRID_DENSITIES, GRID_SHARINGS, published.FIG_11),
+    Grid(11, "burstgpt", GRID_DENSITIES, GRID_SHARINGS, published.FIG_11,
+         warmed=True),
     Grid(13, "azure", GRID_DENSITIES[4:], GRID_SHARINGS, published.FIG_13,
          "The labels of the rows are as we read them."),
     Grid(14, "sharegpt", tuple(round(0.80 + 0.60 * row / 9, 2) for row in range(10)),
@@ -47,6 +52,13 @@ def _cells(which: Grid, scale: Scale) -> list[Cell]:
         _cell(which, scale, row, column, system)
         for row, column in _places(which, scale)
         for system in COMPARED
+    ] + (_warmed(which, scale) if which.warmed else [])
+
+
+def _warmed(which: Grid, scale: Scale) -> list[Cell]:
+    return [
+        replace(_cell(which, scale, *place, "blend"), warm_up=True)
+        for place in _places(which, scale)
     ]
 
 
@@ -93,6 +105,9 @@ def _text(which: Grid, scale: Scale, results: Results, plots: Path) -> str:
     )
     summary = [["paper's figure", spread(theirs)]]
     summary += [[f"{_NAMES[system]} here", spread(_known(cells))] for system, cells in ours.items()]
+    if which.warmed:
+        gains = speed_ups(results, _warmed(which, scale), "nanoflow-dfs")
+        summary.append(["blend here, warm-up as in `blend run`", spread(gains)])
     bases = [_cell(which, scale, *place, COMPARED[0]) for place in places]
     ran = [results[cell] for cell in bases if cell in results]
     summary += [

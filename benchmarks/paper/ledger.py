@@ -24,6 +24,8 @@ def code_digest() -> str:
         *(ROOT / "core").rglob("*.json"),
         *(ROOT / "benchmarks").glob("*.py"),
         ROOT / "benchmarks" / "paper" / "cells.py",
+        ROOT / "benchmarks" / "paper" / "warm_up.py",
+        ROOT / "cli" / "planning.py",
     ]
     for path in sorted(sources):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())

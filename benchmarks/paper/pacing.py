@@ -62,7 +62,8 @@ def _text(scale: Scale, results: Results, _plots: Path) -> str:
     return text
 
 
-_HEADER = ["share of the bound", "step costs", *PACED_BY, "gate over file order"]
+_HEADER = ["share of the bound", "step costs", *PACED_BY, "gate over file order",
+           "bound over file order"]  # fmt: skip
 
 
 def _conditions(n: int, scale: Scale) -> str:
@@ -82,6 +83,7 @@ def _rows(n: int, scale: Scale, results: Results) -> list[list[str]]:
             for overhead_ms in OVERHEADS_MS:
                 row = [f"{gpu}, {name}", f"{overhead_ms} ms"]
                 seconds: dict[PacedBy, list[float]] = {}
+                most: list[float] = []
                 for paced_by in PACED_BY:
                     found = [
                         results[cell]
@@ -91,12 +93,18 @@ def _rows(n: int, scale: Scale, results: Results) -> list[list[str]]:
                     ]
                     row.append(spread([one.bound_s / one.seconds for one in found]))
                     seconds[paced_by] = [one.seconds for one in found]
+                    if paced_by == "file order":
+                        most = [one.seconds / one.bound_s for one in found]
                 ahead = [
                     slow / fast
                     for slow, fast in zip(seconds["file order"], seconds["gate"], strict=False)
                 ]
-                rows.append([*row, number(sum(ahead) / len(ahead) if ahead else None)])
+                rows.append([*row, *(number(_mean(gains)) for gains in (ahead, most))])
     return rows
+
+
+def _mean(gains: Sequence[float]) -> float | None:
+    return sum(gains) / len(gains) if gains else None
 
 
 SECTIONS = (Section("pacing", _cells, _text),)

@@ -29,7 +29,7 @@ REMARKS = {
         "compute side turns its part over every few steps; at the full budget of each step it is "
         "through while the long answers, which grow by one token a step, are still young and read "
         "little. That the budget of a step decides it, the section on step budgets shows: with "
-        "small steps the paper's policy gains as much here as published, and more. Whether its "
+        "steps of the right size the paper's policy gains as much here as published. Whether its "
         "runs had such steps we cannot tell: its lengths, the order of its depth-first baseline "
         "and the budget of its steps are not published, and our policy may differ from theirs "
         "where the text leaves a choice. On traces 3 and 4 a random "
@@ -40,7 +40,16 @@ REMARKS = {
         "last, and so overlaps hardly anything; `memory-first` shows what the other way round "
         "does. And part of it, in the grid above all, is the sample: there it holds a good part of "
         "the few long answers, run to their end, which alone would take most of a run. So the "
-        "grid says what `blend` does with lengths it knows, and not what it is worth end to end."
+        "grid says what `blend` does with lengths it knows. What a warm-up as in `blend run` "
+        "leaves of it stands beside it in Fig. 11, and under *What is known of the lengths*."
+    ),
+    "lengths": (
+        "`most` is what sharing in whole blocks leaves of the optimum, which counts every shared "
+        "token: no order can come to more, whatever it knows. In the large workloads a warm-up is "
+        "as good as a sample that costs nothing, though after its bound no long answer has ended: "
+        "the first guess, from `max_tokens`, is soon corrected by what runs. The small ones end "
+        "with a few long answers, whichever these are; there each that is begun late counts, and "
+        "so does every second of the warm-up."
     ),
     "table-2": (
         "Figures at the smaller size depend on a few draws: a few dozen requests are its whole "
@@ -68,8 +77,9 @@ REMARKS = {
         "This is the paper's gain, and why it is not found with larger steps. A step of about 512 "
         "tokens holds the compute side back by itself: it lasts until the long answers have grown "
         "old, and the partition of the memory, which says nothing about prefill, needs no pace "
-        "beside it. Smaller steps gain more still, the smallest in part because they slow the "
-        "depth-first order down. `blend` sets the pace itself, and so asks for no such choice."
+        "beside it. Smaller steps gain less again: the long answers end, and the compute side goes "
+        "on alone; and below some 150 tokens a step takes as long as reading the weights, whatever "
+        "it computes. `blend` sets the pace itself, and so asks for no such choice."
     ),
     "split": (
         "No threshold matters on these workloads: a 1 % sample shows a handful of outliers, which "
@@ -78,19 +88,23 @@ REMARKS = {
     "pacing": (
         "A step budget and the gate come near the bound on every trace, and small steps too where "
         "a step costs nothing of its own. What a small job lacks under the gate is the first "
-        "pieces: prompts are computed a quarter at a time. Larger jobs lose about two per cent; "
-        "where, was not tracked down. Where W is unknown the pace follows the steps "
+        "pieces: prompts are computed a quarter at a time. Larger jobs lose about two per cent "
+        "under both. About half of that no order can have: the cache shares whole blocks of 16 "
+        "tokens, and the bound counts every shared token. The rest is lost at the end, when the "
+        "compute side is spent and the last long answers run on alone. Where W is unknown the pace "
+        "follows the steps "
         "that the memory side still needs, of which the last few long answers are a poor "
         "witness: taken to be fewer, the compute side is spent early, taken to be more, it waits. "
-        "No order gains more over the file's than the bound lets it: at 10,000 requests on an "
-        "H200 that is 1.16 to 1.22, for reading the weights and the cache takes most of the time."
+        "No order gains more over the file's than the last column says, for reading the weights "
+        "and the cache takes most of the time of so small a job."
     ),
     "sampling": (
         "Comparable here too, and the paper's policy is not even faster with all lengths known: "
         "what it lacks is not knowledge of them. But the sample is not free: run alone to its end, "
         "as the last column has it, its long answers take a noticeable part of the run. `blend "
         "plan` therefore cuts it off after `--sample-seconds`; of the long answers it then knows "
-        "how old they grew and not how long they are, and those it dropped run again. That is "
-        "not simulated here, so the figures of all orders that need lengths are on the bright side."
+        "how old they grew and not how long they are, and those it dropped run again. In `blend "
+        "run` they go on; what is then left of the figures stands under *What is known of the "
+        "lengths*. The figures of the paper's policy are on the bright side."
     ),
 }

@@ -73,7 +73,7 @@ def trace_cells(name: str, system: System, scale: Scale) -> list[Cell]:
 
 def speed_ups(results: Results, cells: Sequence[Cell], over: System) -> list[float]:
     """Return how many times as fast each of *cells* is as the system *over*, where both ran."""
-    pairs = [(cell, replace(cell, system=over)) for cell in cells]
+    pairs = [(cell, replace(cell, system=over, warm_up=False)) for cell in cells]
     return [
         results[base].seconds / results[cell].seconds
         for cell, base in pairs

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from blend.core.engines import StepReport
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.simulate import Simulated, Timeline, block_keys, blocks_of_use
 from blend.core.planning.tree import Floats, Ints, Tree
@@ -110,6 +111,26 @@ class Run:
             self._total["seconds"] = max(self.seconds, at_s)
         self._scan.deal(schedule)
 
+    def go_on(self, schedule: Schedule) -> None:
+        """Let a blending *schedule* go on with its rows that have not ended.
+
+        Its scanner finds inside what has been admitted, as that of an execution does which carries
+        what its warm-up has begun.
+        """
+        from blend.core.planning.handover import handed_over
+
+        world = self._world
+        left = schedule.only(np.isnan(world.finished_s) & world.fits)
+        state = handed_over(left, world, self._state, self._step)
+        self._scan = _Blended(world, left, state)
+
+    @property
+    def ages(self) -> dict[int, int]:
+        """The output tokens of each row inside."""
+        from blend.core.planning.handover import ages_of
+
+        return ages_of(self._state)
+
     def simulated(self, *, refused: int = 0) -> Simulated:
         """Return what has come of it."""
         total = self._total[0]
@@ -119,6 +140,15 @@ class Run:
         timeline = Timeline(self._line_steps, **columns)
         finished_s = self._world.finished_s
         return Simulated(**sums, refused=refused, finished_s=finished_s, timeline=timeline)
+
+    def _step(self, pace: int | None) -> StepReport:
+        from blend.core.kernels import loop
+        from blend.core.planning.handover import report_of
+
+        book = (self._world.finished_s, self._total, self._lines, self._line_steps)
+        most = loop.UNPACED if pace is None else pace
+        at = loop.run_on(self._state, _clock(self._world.engine), most, self._unheard, *book)
+        return report_of(self._unheard, at)
 
     @property
     def _inside(self) -> int:
@@ -172,11 +202,11 @@ class _Dual:
 
 
 class _Blended:
-    def __init__(self, world: World, schedule: Schedule):
+    def __init__(self, world: World, schedule: Schedule, state: Any = None):
         from blend.core.running.blend_scan import new_state
 
         self._prompts = world.prompts
-        self._blend = new_state(
+        self._blend = state or new_state(
             schedule,
             prompt_tokens=world.prompts,
             sequences=np.ones(len(world.prompts), np.int64),

@@ -114,6 +114,11 @@ class BlendScanner:
         self._admitted = np.empty(len(schedule) + 1, np.int64)
 
     @property
+    def state(self) -> Any:
+        """The kernel's state, as `new_state` returns it."""
+        return self._state
+
+    @property
     def done(self) -> bool:
         """Whether the pointers have passed each other."""
         state = self._state.state[0]

@@ -39,6 +39,11 @@ class CarryingScanner(PassingScanner):
         self._unnamed = set(carried.ages)
         self._ended: set[int] = set()
 
+    @property
+    def unnamed(self) -> int:
+        """How many of those inside the scanner has not come to yet."""
+        return len(self._unnamed)
+
     def admit(self) -> Sequence[int]:
         """Return the rows to submit now, once those inside have been counted as far as they fit."""
         rows: list[int] = []
