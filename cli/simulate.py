@@ -43,6 +43,8 @@ def simulate_command(
     hardware: Annotated[
         str | None,
         typer.Option(
+            "--hardware",
+            "--gpu",
             metavar="NAME",
             autocompletion=devices,
             help="The device, such as h200; `measured`: this machine as its runs were; "
@@ -59,7 +61,12 @@ def simulate_command(
         ),
     ] = "all",
     mode: Annotated[
-        Mode, typer.Option(help="Does the engine overlap compute with memory traffic?")
+        Mode,
+        typer.Option(
+            "--mode",
+            "--engine-model",
+            help="Does the engine overlap compute with memory traffic?",
+        ),
     ] = "sequential",
     draws: Annotated[
         int, typer.Option(min=1, metavar="N", help="How often to draw the lengths, for the range.")

@@ -70,6 +70,17 @@ def test_the_fields_of_the_json_are_those_of_the_document(job, capsys) -> None:
 
 
 @compiles
+def test_card_and_kind_of_engine_have_two_names_each(job, capsys) -> None:
+    said = []
+    for card, kind in (("--hardware", "--mode"), ("--gpu", "--engine-model")):
+        asked = [card, "h200", kind, "overlapped", "--policy", "dfs", "--draws", "1", "--json"]
+        assert main(["simulate", str(job), *asked]) == 0
+        said.append(capsys.readouterr().out)
+
+    assert said[0] == said[1]
+    assert json.loads(said[0])["engine"]["mode"] == "overlapped"
+
+
 def test_nothing_in_the_job_changes(job, capsys) -> None:
     before = hashlib.sha256(job.read_bytes()).digest()
     simulated(capsys, job, "--policy", "dfs", "--draws", "1")
