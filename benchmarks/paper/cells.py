@@ -11,7 +11,7 @@ but in a cell with a warm-up, which is the run itself, as in `warm_up`.
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Literal, get_args
 
 import numpy as np
@@ -158,7 +158,7 @@ def measure(cell: Cell) -> Outcome:
     began = perf_counter()
     workload, tree = _workload(cell.density, cell.sharing, cell.n, cell.seed, cell.compute)
     engine = engine_of(cell)
-    planning = perf_counter()
+    planning = process_time()
     observed = _observed(workload, tree, cell)
     if cell.warm_up:
         observed, plan, simulated = warmed_run(
@@ -174,7 +174,7 @@ def measure(cell: Cell) -> Outcome:
         plan_s = 0.0
     else:
         plan = _plan(workload, tree, engine, observed, cell)
-        plan_s = perf_counter() - planning
+        plan_s = process_time() - planning
         simulated = _simulated(workload, tree, engine, plan, cell)
     outcome = _outcome(
         workload, tree, engine, observed, plan, simulated, plan_s=plan_s, began=began

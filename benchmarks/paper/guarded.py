@@ -40,7 +40,7 @@ def _text(scale: Scale, results: Results, _plots: Path) -> str:
     return (
         "## The guard\n\nNot in the paper. `auto` simulates six ways of running the job on lengths "
         f"drawn {DRAWS} times, as `blend plan` does, and keeps the fastest that is surely faster "
-        "than the plain orders. The last column is what that takes, on one core.\n\n"
+        "than the plain orders. The last column: seconds of one core.\n\n"
         + conditions(scale.grid, scale.seeds[:1])
         + table(header, rows)
     )
