@@ -225,3 +225,25 @@ def test_the_same_seed_draws_and_orders_the_same() -> None:
 
     assert runs[0].seconds == runs[1].seconds
     assert runs[0].finished_s.tolist() == runs[1].finished_s.tolist()
+
+
+def test_the_same_seed_chooses_and_predicts_the_same_and_another_draws_anew() -> None:
+    prompts, lengths = mixed_job(300)
+    tree = build_tree(prompts)
+    seen, engine = sampled(prompts, tree, lengths), engine_model(**ON, mode="overlapped")
+    one, same, other = (
+        guarded_plan(prompts, tree, engine, observations=seen, seed=seed, draws=2)
+        for seed in (4, 4, 5)
+    )
+
+    assert one.outlook == same.outlook
+    assert one.schedule.order.tolist() == same.schedule.order.tolist()
+    assert one.outlook != other.outlook
+
+
+def test_no_answer_is_drawn_beyond_its_limit() -> None:
+    prompts = prompts_of([[row] * 20 for row in range(400)], max_tokens=777)
+    classes = find_classes(build_tree(prompts), prompts.max_tokens)
+    drawn = draw_lengths(replace(classes, centre=classes.centre + 3.0), np.random.default_rng(3))
+
+    assert drawn.max() == 777
