@@ -209,7 +209,8 @@ def write(rows: Sequence[Sequence[str]], *, draws: int) -> str:
         "at most 8,192 tokens, `overlapped` on an A100-80G, with 2,048. A sample has told lengths "
         "and has run; the others run on the lengths that they have. `auto` chooses among up to "
         f"eleven ways, each simulated on {draws} draws of the lengths; it leaves a plain one only "
-        "for a gain that is more than these scatter.\n\n"
+        "for a gain that is more than these scatter. `trace 2` in a cache of one request takes "
+        "minutes, one video at a time, and is left out.\n\n"
         f"{len(rows)} cases ({_by_cache(rows)}). `auto` is below {LEAST} in {missed} of them. "
         "The worst of each: "
         + ", ".join(f"{name} {worst[name]:.3f}" for name in COLUMNS)
