@@ -111,7 +111,8 @@ def _starter(job: Job, options: EngineOptions, replica: int | None) -> Callable[
         return partial(
             open_server, arguments, model=model, api_key=options.api_key, seed=options.seed
         )
-    from blend.core.engines.vllm import EngineSettings, VllmEngine
+    from blend.core.engines.vllm import VllmEngine
+    from blend.core.engines.vllm_launch import EngineSettings
 
     settings = EngineSettings(
         model,
