@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 from blend.cli.commands import COMMANDS, add_commands
 from blend.cli.completion import completed_words
 from blend.cli.console import print_error, told
+from blend.cli.interrupt import interrupted_by_sigterm
 from blend.cli.misuse import misuse
 from blend.cli.settings import FILES
 from blend.cli.settings_file import read_settings, settings_paths
@@ -87,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (0, 1 … 6 or 130)."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        with told():
+        with interrupted_by_sigterm(), told():
             code = blend_app(words)(args=words, prog_name="blend", standalone_mode=False)
     except BlendError as error:
         print_error(error.message, error.hint)
