@@ -19,6 +19,7 @@ from blend.cli.interrupt import interrupted_by_sigterm
 from blend.cli.misuse import misuse
 from blend.cli.settings import FILES
 from blend.cli.settings_file import read_settings, settings_paths
+from blend.cli.switches import CommandGroup
 from blend.core.errors import RESUMABLE, USAGE, BlendError
 
 INTERRUPTED = 130
@@ -41,6 +42,7 @@ def blend_app(words: Sequence[str]) -> typer.Typer:
     """Return the command line for these words: all commands, those among the words imported."""
     app = typer.Typer(
         name="blend",
+        cls=CommandGroup,
         help="Plan and run offline LLM batch jobs: compute-bound work blended with memory-bound.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,

@@ -10,6 +10,7 @@ from blend.cli.console import err, inert
 from blend.cli.display import ProgressStyle, display_options, shown
 from blend.cli.engine_options import EngineOptions
 from blend.cli.interrupt import drain_on_interrupt
+from blend.cli.machine import this_hardware
 from blend.cli.options import JobArgument, engine_options, takes
 from blend.cli.sampled_plan import PlanChoices
 from blend.core.command_line import command_line
@@ -85,7 +86,9 @@ def plan_choices(
         ),
     ] = False,
 ) -> PlanChoices:
-    """Collect what a person says about planning."""
+    """Collect what a person says about planning; BlendError for a device that nobody knows."""
+    if hardware is not None:
+        this_hardware(hardware)
     rate = 0.0 if no_sample else sample_rate
     return PlanChoices(policy, rate, sample_seconds, hardware, plan_time, not no_fan_out)
 
