@@ -11,11 +11,13 @@ from blend.cli.display import ProgressStyle, display_options, shown
 from blend.cli.engine_options import EngineOptions
 from blend.cli.interrupt import drain_on_interrupt
 from blend.cli.machine import this_hardware
+from blend.cli.next_steps import next_command
 from blend.cli.options import JobArgument, engine_options, takes
 from blend.cli.sampled_plan import PlanChoices
 from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE
 from blend.core.schedule import PolicyChoice
+from blend.store.job import Job
 
 _PLAN = "Plan"
 
@@ -110,4 +112,5 @@ def plan_command(
         err.print(f"not planned; what the sample finished is kept: `{again}`")
         raise typer.Exit(RESUMABLE)
     look = inert(command_line("blend", "show", job_path, "schedule"))
-    err.print(f"next: `{look}`, `{inert(command_line('blend', 'execute', job_path))}`")
+    with Job.open(job_path) as job:
+        err.print(f"next: `{look}`, `{inert(next_command(job, job.counts()))}`")

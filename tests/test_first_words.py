@@ -1,12 +1,17 @@
 """What a person is told at once: before anything is read, and before they know the program."""
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from blend.cli.app import main
 from blend.cli.commands import COMMANDS
+from blend.cli.next_steps import next_command
+from blend.store.job import Job
 from tests.batch_files import chat, planned, write_requests
+from tests.filled_job import answer
 
 
 @pytest.fixture
@@ -64,6 +69,32 @@ def test_one_request_is_not_spoken_of_as_many(
     assert "the only request has a result" in said
     assert "1 result: " in said
     assert "nothing to run again: no request has failed" in said
+
+
+def test_the_command_that_goes_on_works_as_it_is_printed(
+    tmp_path: Path, tiny_tokenizer_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    requests = [chat(f"id-{number}", f"say {number}") for number in range(3)]
+    job = planned(tmp_path / "job.blend", requests, model=tiny_tokenizer_dir)
+    assert main(["execute", str(job), "--engine", "sim", "--limit", "1"]) == 4
+    command = re.findall("`(blend execute [^`]*)`", capfd.readouterr().err)[-1]
+
+    assert main(shlex.split(command)[1:]) == 0
+
+
+def test_the_command_that_goes_on_names_the_server_of_the_results(
+    tmp_path: Path, tiny_tokenizer_dir: Path
+) -> None:
+    requests = [chat(f"id-{number}", f"say {number}") for number in range(2)]
+    planned(tmp_path / "job.blend", requests, model=tiny_tokenizer_dir)
+    with Job.open(tmp_path / "job.blend") as job:
+        run = job.begin_run(
+            purpose="execute", engine="openai", settings={"base-url": "http://h:80"}
+        )
+        job.record(run, [answer(0)])
+        command = next_command(job, job.counts())
+
+    assert command.endswith("--resume --engine openai --base-url http://h:80")
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
