@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.traces import Ints
-from blend.cli.planning import SAMPLE_S, compute_bound
+from blend.cli.planning import BESIDE_SHARE, SAMPLE_S
+from blend.core.planning.choice import compute_bound_rows
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.lengths import Observations
 from blend.core.planning.plan import Plan, plan_on
@@ -39,7 +40,8 @@ def warmed_run(
     in_depth = plan_on(
         engine, prompts, policy="dfs", observations=None, tree=tree, seed=seed
     ).schedule
-    ahead = in_depth.only(sampled | compute_bound(in_depth, ~sampled)).beginning_with(sampled)
+    beside = compute_bound_rows(in_depth, ~sampled, share=BESIDE_SHARE)
+    ahead = in_depth.only(sampled | beside).beginning_with(sampled)
     world = world_of(tree, output_tokens=output_tokens, engine=engine)
     run = Run(world, ahead, line_steps=line_steps)
     while run.seconds < SAMPLE_S and np.isnan(world.finished_s[sampled & world.fits]).any():
