@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from blend.core.engines import Aborted, Capacity, Engine, EngineDiedError, StepReport
+from blend.core.engines.ray_head import RayHead
 from blend.core.errors import MISMATCH, RESUMABLE, BlendError, ExitCode
 from blend.core.request import Request
 
@@ -137,11 +138,12 @@ def _place_here(number: int) -> int:
 
 
 class RayReplica:
-    """A Replica that lives in an actor."""
+    """A Replica that lives in an actor of the cluster that a *head* leads."""
 
-    def __init__(self, ray: Any, actor: Any):
+    def __init__(self, ray: Any, actor: Any, head: RayHead):
         self._ray = ray
         self._actor = actor
+        self._head = head
         self._ready = actor.ready.remote()
         self._capacity: Capacity | None = None
         self.step_ref: Any = None
@@ -151,6 +153,7 @@ class RayReplica:
         if self._capacity is None:
             ready, _ = self._ray.wait([self._ready], timeout=timeout_s)
             if not ready:
+                self._head.look()
                 return False
             said = self._said(self._ready)
             if isinstance(said, Refusal):
@@ -185,7 +188,9 @@ class RayReplica:
         ray = self._ray
         with suppress(ray.exceptions.RayError):
             if self._capacity is not None:
-                ray.get(self._actor.close.remote(), timeout=_LEAVE_S)
+                # All have to be told before Ray ends us, too, for want of a head.
+                leave_s = _LEAVE_S if self._head.answers else 0
+                ray.get(self._actor.close.remote(), timeout=leave_s)
         with suppress(ray.exceptions.RayError):
             ray.kill(self._actor)
 
