@@ -88,6 +88,13 @@ class ReplicaHost:
         except EngineDiedError as death:
             return Death(death.reason, death.log)
 
+    def ages(self) -> Mapping[int, int] | Death:
+        """Say how far the requests inside are."""
+        try:
+            return self._engine.ages()
+        except EngineDiedError as death:
+            return Death(death.reason, death.log)
+
     def abort(self) -> Aborted | Death:
         """Drop every request inside."""
         try:
@@ -177,6 +184,11 @@ class RayReplica:
         ref, self.step_ref = self.step_ref, None
         report: StepReport = self._said(ref)
         return report
+
+    def ages(self) -> Mapping[int, int]:
+        """Return the output tokens of each row inside, behind its step."""
+        ages: Mapping[int, int] = self._said(self._actor.ages.remote())
+        return ages
 
     def abort(self) -> Aborted:
         """Drop every request inside and say what came of them."""
