@@ -240,5 +240,7 @@ def _cannot_start(error: Exception) -> BlendError:
         # So it is when only one of both sides asks for a token; Ray takes up one that lies about.
         hint = f"`RAY_AUTH_MODE=disabled` where the cluster asks for no token; {hint}"
     return BlendError(
-        f"a replica cannot start on its machine: {last.strip()}", hint=hint, exit_code=RESUMABLE
+        f"a replica cannot start on its machine: {last.strip().rstrip('.')}",
+        hint=hint,
+        exit_code=RESUMABLE,
     )

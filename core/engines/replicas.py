@@ -266,14 +266,12 @@ class ReplicaSet:
             place.replica.close()
         fresh = _Place(None, restarts=place.restarts + 1)
         self._places[number] = fresh
+        given = f"; its {len(lost.rows):,} unfinished requests are given back" if lost.rows else ""
         again = ""
         if self.living and fresh.restarts <= self._max_restarts:
             fresh.replica = self._start(number)
             again = ", and another starts"
-        self._say(
-            f"replica {number + 1}: {death.reason}; "
-            f"its {len(lost.rows):,} unfinished requests are given back{again}"
-        )
+        self._say(f"replica {number + 1}: {death.reason}{given}{again}")
         return lost
 
     def _look_for_fresh(self) -> None:
