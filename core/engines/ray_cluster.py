@@ -236,7 +236,8 @@ def _start(ray: Any, scratch: Path, cpus: int) -> None:
                 object_store_memory=OBJECT_STORE_BYTES,
                 _temp_dir=str(scratch),
             )
-        except _REFUSALS as error:
+        except Exception as error:
+            # Ray raises plain ones, too, as where a machine is too busy to start it in time.
             raise BlendError(
                 f"no Ray can be started: {error}",
                 hint="`--data-parallel-size 1` goes without it",
@@ -244,15 +245,12 @@ def _start(ray: Any, scratch: Path, cpus: int) -> None:
             ) from error
 
 
-_REFUSALS = (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError)
-
-
 def _join(ray: Any, address: str) -> None:
     # One try: by default Ray takes twenty of 40 seconds for who answers and is no cluster.
     with _environment({"RAY_gcs_server_port_wait_time_s": "1"}):
         try:
             _init(ray, address=address)
-        except (*_REFUSALS, ray.exceptions.RayError) as error:
+        except Exception as error:
             raise BlendError(
                 f"the Ray cluster cannot be joined: {address}: {_first_line(error)}",
                 hint=_remedy(error),
