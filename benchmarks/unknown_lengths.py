@@ -16,6 +16,7 @@ be spread evenly. What an order that knows all lengths could reach is `optimum.b
 import argparse
 import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -59,16 +60,57 @@ def begun_in_turns(answer: Ints, at_a_time: int, rng: np.random.Generator) -> In
     return begun
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What steps can compute beside their reads.
+
+    They take ``least_s`` with as much compute as rides ``free_s`` on the weights; what fits
+    ``beside_s`` longer reads costs ``part`` of itself, and all beyond the whole.
+    """
+
+    least_s: float
+    free_s: float
+    beside_s: float
+    part: float
+
+    def seconds(self, compute_s: float) -> float:
+        """Return what the steps take with so much to compute, spread at its best."""
+        more = max(compute_s - self.free_s, 0.0)
+        beside = min(more, self.beside_s)
+        return self.least_s + self.part * beside + more - beside
+
+    def compute_s(self, seconds: float) -> float:
+        """Return how much the steps can compute within so many seconds, not under ``least_s``."""
+        more = seconds - self.least_s
+        beside = min(more / self.part, self.beside_s) if self.part > 0.0 else self.beside_s
+        return self.free_s + beside + max(more - self.part * beside, 0.0)
+
+
+def room_of(read: Floats | Ints, other_s: float, engine: EngineModel) -> Room:
+    """Return the room in steps that read so many tokens, and other rows for *other_s*, evenly."""
+    weights, part = engine.weights_s, engine.interference.constant
+    memory = read * engine.read_s + other_s / max(len(read), 1)
+    longer: Floats = np.maximum(memory, weights)
+    return Room(
+        float(longer.sum() + part * np.minimum(memory, weights).sum()),
+        weights * len(read),
+        float((longer - weights).sum()),
+        part,
+    )
+
+
 def least_s(read: Ints, work: Work, engine: EngineModel) -> float:
     """Return the seconds of steps that read so many tokens, all compute spread at its best."""
-    weights, part = engine.weights_s, engine.interference.constant
-    long_s = read * engine.read_s
-    memory = long_s + (work.mem_s - long_s.sum()) / len(read)
-    longer: Floats = np.maximum(memory, weights)
-    taken = longer.sum() + part * np.minimum(memory, weights).sum()
-    beside = max(work.comp_s - weights * len(read), 0.0)
-    fits = float(np.maximum(memory - weights, 0.0).sum())
-    return float(taken + part * min(beside, fits) + max(beside - fits, 0.0))
+    other_s = work.mem_s - float(read.sum()) * engine.read_s
+    return room_of(read, other_s, engine).seconds(work.comp_s)
+
+
+def long_answers(workload: Workload) -> tuple[Ints, Ints]:
+    """Return the tokens of the prompts and answers of the memory side."""
+    long = workload.max_tokens > LONG_TOKENS
+    return workload.prompt_tokens[long].astype(np.int64), workload.output_tokens[long].astype(
+        np.int64
+    )
 
 
 def shares(workload: Workload, cell: Cell) -> list[str]:
@@ -79,10 +121,7 @@ def shares(workload: Workload, cell: Cell) -> list[str]:
         attention=False,
     )  # fmt: skip
     optimum_s = practical_optimum_s(work)
-    long = workload.max_tokens > LONG_TOKENS
-    prompt, answer = (
-        some[long].astype(np.int64) for some in (workload.prompt_tokens, workload.output_tokens)
-    )
+    prompt, answer = long_answers(workload)
     at_once = least_s(reads(prompt, answer, np.zeros_like(answer)), work, engine)
     rng = np.random.default_rng(0)
     in_turns = [

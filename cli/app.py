@@ -15,9 +15,11 @@ from typer.exceptions import TyperException
 from blend.cli.commands import COMMANDS, add_commands
 from blend.cli.completion import completed_words
 from blend.cli.console import print_error, told
+from blend.cli.interrupt import interrupted_by_sigterm
 from blend.cli.misuse import misuse
 from blend.cli.settings import FILES
 from blend.cli.settings_file import read_settings, settings_paths
+from blend.cli.switches import CommandGroup
 from blend.core.errors import RESUMABLE, USAGE, BlendError
 
 INTERRUPTED = 130
@@ -40,6 +42,7 @@ def blend_app(words: Sequence[str]) -> typer.Typer:
     """Return the command line for these words: all commands, those among the words imported."""
     app = typer.Typer(
         name="blend",
+        cls=CommandGroup,
         help="Plan and run offline LLM batch jobs: compute-bound work blended with memory-bound.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -87,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (0, 1 … 6 or 130)."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        with told():
+        with interrupted_by_sigterm(), told():
             code = blend_app(words)(args=words, prog_name="blend", standalone_mode=False)
     except BlendError as error:
         print_error(error.message, error.hint)

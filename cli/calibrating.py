@@ -116,7 +116,8 @@ def measure_engine(
 
 @contextmanager
 def _engine(folder: Path, context: int) -> Iterator[Any]:
-    from blend.core.engines.vllm import EngineSettings, VllmEngine
+    from blend.core.engines.vllm import VllmEngine
+    from blend.core.engines.vllm_launch import EngineSettings
 
     with tempfile.TemporaryDirectory(prefix="blend-calibrate-") as logs:
         arguments = {"max-model-len": str(context)}

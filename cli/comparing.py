@@ -15,7 +15,6 @@ from blend.core.errors import BlendError
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, engine_model
 from blend.core.planning.hardware import ModelShape, Parallel, several
-from blend.core.planning.lengths import Observations
 from blend.core.planning.profile import Profile, with_costs
 from blend.core.planning.tree import build_tree
 from blend.core.prompts import Prompts
@@ -142,7 +141,7 @@ def compare_policies(
         build_tree(each),
         engine,
         policies=policies,
-        observations=Observations(observed.tokens[row], observed.finished[row]),
+        observations=observed.at(row),
         draws=draws,
         seed=seed,
         replicas=replicas,

@@ -1,6 +1,7 @@
 """Opening the engine that a job asks for."""
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +18,7 @@ from blend.cli.job_model import (
     template_text,
 )
 from blend.cli.machine import this_hardware
-from blend.cli.server import open_server
+from blend.cli.server import open_server, refuse_server
 from blend.cli.wording import counted
 from blend.core.engines import Capacity, Engine
 from blend.core.engines.scratch import clear_left_behind
@@ -58,12 +59,8 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
     _refuse_mixture(job, options)
     _refuse_other_sampling(job, options)
     _refuse_other_context(job, options.arguments)
+    refuse_unusable(options)
     if options.name == "vllm":
-        if not is_installed():
-            raise BlendError(
-                "vLLM is not installed",
-                hint="`pip install 'blend-batch[gpu]'`; a server is used by `--engine openai`",
-            )
         end_left_behind()
         if words := untested(installed_version()):
             logger.warning(words)
@@ -72,6 +69,18 @@ def opened_engine(job: Job, options: EngineOptions) -> Iterator[Seat]:
             # While the engine starts: do its files still give the prompts that were planned?
             refuse_other_model(job, loaded_tokenizer(settled_model(job, asked_model(options))))
         yield seat
+
+
+def refuse_unusable(options: EngineOptions) -> None:
+    """Raise BlendError for an engine that cannot be started as asked for, whatever the job."""
+    if options.name == "vllm" and not is_installed():
+        raise BlendError(
+            "vLLM is not installed",
+            hint="`pip install 'blend-batch[gpu]'`; a server is used by `--engine openai`, and "
+            "`--engine sim` makes answers up",
+        )
+    if options.name == "openai":
+        refuse_server(options.arguments, options.api_key)
 
 
 @contextmanager
@@ -111,7 +120,8 @@ def _starter(job: Job, options: EngineOptions, replica: int | None) -> Callable[
         return partial(
             open_server, arguments, model=model, api_key=options.api_key, seed=options.seed
         )
-    from blend.core.engines.vllm import EngineSettings, VllmEngine
+    from blend.core.engines.vllm import VllmEngine
+    from blend.core.engines.vllm_launch import EngineSettings
 
     settings = EngineSettings(
         model,
@@ -193,14 +203,21 @@ def _sim(
     from blend.core.engines.sim import SimEngine
 
     hardware = several(hardware_preset(SIM_HARDWARE), parallel_in(arguments))
+    block_tokens = whole_number(arguments, "block-size", 16)
     kv_bytes = whole_number(arguments, "kv-cache-memory-bytes", 0)
+    kv_tokens = int(kv_bytes / shape.kv_bytes_per_token)
+    if kv_bytes and kv_tokens < block_tokens:
+        raise BlendError(
+            f"`--kv-cache-memory-bytes` holds no block of {block_tokens} tokens: {kv_bytes}",
+            hint=f"one takes {math.ceil(block_tokens * shape.kv_bytes_per_token):,} bytes",
+        )
     batched = whole_number(arguments, "max-num-batched-tokens", 8192)
     capacity = Capacity(
-        kv_tokens=int(kv_bytes / shape.kv_bytes_per_token) or kv_capacity_tokens(hardware, shape),
+        kv_tokens=kv_tokens or kv_capacity_tokens(hardware, shape),
         max_sequences=whole_number(arguments, "max-num-seqs", 1024),
         step_tokens=min(batched, whole_number(arguments, STEP_TOKENS, batched)),
         context_tokens=whole_number(arguments, "max-model-len", 131_072),
-        block_tokens=whole_number(arguments, "block-size", 16),
+        block_tokens=block_tokens,
         prefill_threshold=whole_number(arguments, PREFILL_THRESHOLD, 0),
         pacing="step budget" if pacing in (None, "step-budget") else "none",
         report_lag=whole_number(arguments, "report-lag", 0),

@@ -16,7 +16,7 @@ from blend.cli.run_limits import run_limits
 from blend.cli.status import copied_line
 from blend.cli.wording import counted, percent
 from blend.core.errors import RESUMABLE, SOME_FAILED
-from blend.store.job import Job
+from blend.store.job import Counts, Job
 
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Go on with a job that was executed before.")
@@ -30,9 +30,7 @@ def exit_code_of(job: Job) -> int:
         left = counted(counts.unfinished, "requests left")
         err.print(f"{left}; go on with `{inert(next_command(job, counts))}`")
         return RESUMABLE
-    said = f"all {counted(counts.total)} requests have results"
-    if counts.failed:
-        said += f", {counted(counts.failed)} of them failed"
+    said = _all_done(counts)
     if counts.copied:
         said += f"; {copied_line(counts)}"
     if counts.cached_tokens:
@@ -43,6 +41,13 @@ def exit_code_of(job: Job) -> int:
         for cause in causes(job):
             err.print(inert(cause))
     return SOME_FAILED if counts.failed else 0
+
+
+def _all_done(counts: Counts) -> str:
+    if counts.total == 1:
+        return "the only request has failed" if counts.failed else "the only request has a result"
+    failed = f", {counted(counts.failed)} of them failed" if counts.failed else ""
+    return f"all {counted(counts.total)} requests have results{failed}"
 
 
 @takes(limits=run_limits, options=engine_options, progress=display_options)

@@ -33,7 +33,7 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace exis
 
 def print_exported(exported: Exported, output: str, errors: str, *, pending: int) -> None:
     """Say what an export wrote, and what is not in it yet."""
-    err.print(f"{counted(exported.results)} results: {inert(output)}")
+    err.print(f"{counted(exported.results, 'results')}: {inert(output)}")
     if exported.earlier:
         err.print(f"{counted(exported.earlier)} of them are answers from before a retry")
     missed = exported.failures + exported.rejections

@@ -1,7 +1,11 @@
-"""Ctrl-C once drains and saves, twice stops at once; SIGTERM counts as one Ctrl-C."""
+"""Ctrl-C once drains and saves, twice stops at once; SIGTERM counts as one Ctrl-C.
+
+Where there is nothing to drain, the first stops at once.
+"""
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +37,23 @@ class Interrupt:
             yield
         finally:
             self.in_place = False
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does, unless it is taken or ignored already.
+
+    Elsewhere than in the main thread, where no signal is heard, it does nothing.
+    """
+    heard = threading.current_thread() is threading.main_thread()
+    if not heard or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager

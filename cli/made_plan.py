@@ -61,7 +61,7 @@ def made_plan(
 
     ``fan_out``: whether its followers were left out.
     """
-    sampled = np.flatnonzero(~np.isnan(observations.tokens))
+    sampled = np.flatnonzero(observations.sampled)
     length_source, subtree = np.zeros(planned.rows, np.int8), np.zeros(planned.rows, np.int32)
     length_source[rows], subtree[rows] = plan.lengths.source, plan.subtree
     record = PlanRecord(

@@ -19,7 +19,16 @@ def next_command(job: Job, counts: Counts) -> str:
     if job.plan() is None:
         return command_line("blend", "plan", job.path)
     resume = ("--resume",) if job.executed() else ()
-    return command_line("blend", "execute", job.path, *resume)
+    return command_line("blend", "execute", job.path, *resume, *_engine_so_far(job))
+
+
+def _engine_so_far(job: Job) -> list[str]:
+    """Return the options without which the results would be of two engines."""
+    ran = next((run for run in reversed(job.runs()) if run.results), None)
+    if ran is None or ran.engine == "vllm":
+        return []
+    address = ran.settings.get("base-url")
+    return ["--engine", ran.engine, *(["--base-url", str(address)] if address else [])]
 
 
 def helping(job: Job, failures: Sequence[FailureGroup]) -> list[str]:

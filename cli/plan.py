@@ -10,11 +10,14 @@ from blend.cli.console import err, inert
 from blend.cli.display import ProgressStyle, display_options, shown
 from blend.cli.engine_options import EngineOptions
 from blend.cli.interrupt import drain_on_interrupt
+from blend.cli.machine import this_hardware
+from blend.cli.next_steps import next_command
 from blend.cli.options import JobArgument, engine_options, takes
 from blend.cli.sampled_plan import PlanChoices
 from blend.core.command_line import command_line
 from blend.core.errors import RESUMABLE
 from blend.core.schedule import PolicyChoice
+from blend.store.job import Job
 
 _PLAN = "Plan"
 
@@ -85,7 +88,9 @@ def plan_choices(
         ),
     ] = False,
 ) -> PlanChoices:
-    """Collect what a person says about planning."""
+    """Collect what a person says about planning; BlendError for a device that nobody knows."""
+    if hardware is not None:
+        this_hardware(hardware)
     rate = 0.0 if no_sample else sample_rate
     return PlanChoices(policy, rate, sample_seconds, hardware, plan_time, not no_fan_out)
 
@@ -107,4 +112,5 @@ def plan_command(
         err.print(f"not planned; what the sample finished is kept: `{again}`")
         raise typer.Exit(RESUMABLE)
     look = inert(command_line("blend", "show", job_path, "schedule"))
-    err.print(f"next: `{look}`, `{inert(command_line('blend', 'execute', job_path))}`")
+    with Job.open(job_path) as job:
+        err.print(f"next: `{look}`, `{inert(next_command(job, job.counts()))}`")

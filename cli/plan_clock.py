@@ -32,7 +32,7 @@ def part_of_run_s(
         hardware=engine.hardware,
         model=engine.model,
         sequences=prompts.sequences.astype(np.int64),
-        rows=~(observations.finished & ~np.isnan(observations.tokens)),
+        rows=~observations.answered,
     )
     return min(PLAN_SHARE * bound_s(work, engine), MOST_S)
 

@@ -14,6 +14,7 @@ from blend.cli.made_plan import MadePlan, Planned, made_plan
 from blend.cli.plan_clock import PlanClock, part_of_run_s, simulator_compiled
 from blend.cli.wording import duration
 from blend.core.engines import Capacity
+from blend.core.planning.choice import compute_bound_rows
 from blend.core.planning.classes import Mode
 from blend.core.planning.engine_model import EngineModel, StepCosts, engine_model
 from blend.core.planning.foresight import foreseen_timeline
@@ -104,23 +105,23 @@ def warm_up_schedule(
     ).schedule
     sampled = np.zeros(len(prompts), np.bool_)
     sampled[sample] = True
-    beside = _compute_bound(schedule, ~sampled)
+    beside = compute_bound_rows(schedule, ~sampled, share=BESIDE_SHARE)
     open_rows, rows = job.pending(), prompts.job_rows
     pending = open_rows[rows]
     ahead = schedule.only((sampled | beside) & pending).beginning_with(sampled)
     return rows[sampled & pending], ahead.renumbered(rows, total=len(open_rows))
 
 
-def _compute_bound(schedule: Schedule, among: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which rows *among* these, (n,) by row, are the first that are denser than the whole.
+@dataclass(frozen=True, slots=True)
+class _PlanContext:
+    """What a plan is made of, the engine that it is made for, and the time to think about it."""
 
-    They have a small part of the tokens to compute.
-    """
-    dense = among[schedule.order] & (schedule.density > schedule.root_density)
-    until = np.cumsum(np.where(dense, schedule.uncached_tokens, 0))
-    chosen = np.zeros(len(among), np.bool_)
-    chosen[schedule.order] = dense & (until <= BESIDE_SHARE * schedule.uncached_tokens.sum())
-    return chosen
+    prompts: Prompts
+    tree: Tree
+    observations: Observations
+    options: PlanOptions
+    engine: EngineModel
+    clock: PlanClock
 
 
 def make_plan(
@@ -145,12 +146,12 @@ def make_plan(
     clock = PlanClock(limit_s, spent_s=spent_s)
     if limit_s - spent_s >= LONG_S:
         logger.info(f"planning, for up to {duration(limit_s - spent_s)}: runs are simulated")
-    plan = _plan(prompts, tree, options, observations, engine, clock)
-    unanswered = np.isnan(observations.tokens) | ~observations.finished
+    context = _PlanContext(prompts, tree, observations, options, engine, clock)
+    plan = _plan(context)
     timeline = foreseen_timeline(
         prompts,
         tree,
-        plan.schedule.only(unanswered),
+        plan.schedule.only(~observations.answered),
         plan.lengths,
         plan.settings.way.engine(engine),
         kernels=lambda: plan.outlook is not None or clock.left_to_simulate(),
@@ -174,27 +175,20 @@ def make_plan(
     )
 
 
-def _plan(
-    prompts: Prompts,
-    tree: Tree,
-    options: PlanOptions,
-    observations: Observations,
-    engine: EngineModel,
-    clock: PlanClock,
-) -> Plan:
+def _plan(context: _PlanContext) -> Plan:
     """Return the plan of the policy asked for, or of the one that simulated runs choose."""
+    options, engine = context.options, context.engine
     if options.policy == "auto":
-        return _guarded_plan(prompts, tree, options, observations, engine, clock)
+        return _guarded_plan(context)
     plan = plan_on(
         engine,
-        prompts,
+        context.prompts,
         policy=options.policy,
-        observations=observations,
-        tree=tree,
+        observations=context.observations,
+        tree=context.tree,
         seed=options.seed,
     )
-    plan = _paced(plan, engine, options.reach)
-    return _with_outlook(plan, prompts, tree, observations, engine, clock)
+    return _with_outlook(_paced(plan, engine, options.reach), context)
 
 
 def _paced(plan: Plan, engine: EngineModel, reach: Reach) -> Plan:
@@ -208,52 +202,39 @@ def _paced(plan: Plan, engine: EngineModel, reach: Reach) -> Plan:
     return replace(plan, schedule=replace(plan.schedule, blending=told), settings=settings)
 
 
-def _guarded_plan(
-    prompts: Prompts,
-    tree: Tree,
-    options: PlanOptions,
-    observations: Observations,
-    engine: EngineModel,
-    clock: PlanClock,
-) -> Plan:
+def _guarded_plan(context: _PlanContext) -> Plan:
     from blend.core.planning.guard import guarded_plan, warm_up  # numba is slow to import
 
+    clock = context.clock
     clock.limit_s = max(clock.limit_s, CHOOSE_S)
     with clock.stopped():
         if not simulator_compiled():
             logger.info("compiling the simulator, which takes a minute or two, once")
-        warm_up(engine)
+        warm_up(context.engine)
     return guarded_plan(
-        prompts,
-        tree,
-        engine,
-        observations=observations,
-        reach=options.reach,
-        seed=options.seed,
+        context.prompts,
+        context.tree,
+        context.engine,
+        observations=context.observations,
+        reach=context.options.reach,
+        seed=context.options.seed,
         draws=DRAWS,
         wanted=clock.left,
     )
 
 
-def _with_outlook(
-    plan: Plan,
-    prompts: Prompts,
-    tree: Tree,
-    observations: Observations,
-    engine: EngineModel,
-    clock: PlanClock,
-) -> Plan:
+def _with_outlook(plan: Plan, context: _PlanContext) -> Plan:
     """Return the plan with what simulated runs of it come to, where there is time for them."""
-    answered = observations.finished & ~np.isnan(observations.tokens)
-    if clock.limit_s < CHOOSE_S or answered.all() or not clock.left_to_simulate():
+    clock, observations = context.clock, context.observations
+    if clock.limit_s < CHOOSE_S or observations.answered.all() or not clock.left_to_simulate():
         return plan
     from blend.core.planning.guard import outlook_of
 
     outlook = outlook_of(
         plan,
-        prompts,
-        tree,
-        engine,
+        context.prompts,
+        context.tree,
+        context.engine,
         observations=observations,
         draws=DRAWS,
         wanted=clock.left,

@@ -13,7 +13,7 @@ from blend.cli.profiles import parallel_of
 from blend.cli.wording import counted, plain
 from blend.core.engines import Engine
 from blend.core.engines.replicas import ReplicaSet
-from blend.core.engines.vllm import kept_compiled
+from blend.core.engines.vllm_launch import kept_compiled
 from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.running.replica_scan import open_replica_scanner
 from blend.core.running.seat import OpenScanner, Seat

@@ -122,7 +122,9 @@ def _say(job: Job, chosen: Chosen, *, dry_run: bool) -> None:
     if chosen.kept:
         err.print(f"{counted(chosen.kept, 'cut answers')} stay: their limit cannot be higher")
     if not len(chosen.rows):
-        err.print(f"nothing to run again: no request matches ({inert(chosen.asked)})")
+        cut = chosen.max_tokens is not None
+        none = "no answer was cut at its limit" if cut else "no request has failed"
+        err.print(f"nothing to run again: {none}")
         return
     said = "would run" if dry_run else "run"
     err.print(f"{counted(len(chosen.rows), 'requests')} {said} again ({inert(chosen.asked)})")

@@ -10,7 +10,7 @@ import typer
 from blend.cli.completion import jobs
 from blend.cli.console import err, inert
 from blend.cli.display import ProgressStyle, display_options, shown
-from blend.cli.engine import asked_model
+from blend.cli.engine import asked_model, refuse_unusable
 from blend.cli.engine_options import EngineOptions
 from blend.cli.execute import exit_code_of
 from blend.cli.export import ErrorsOption, OutputOption, OverwriteOption, print_exported
@@ -97,6 +97,9 @@ def run_command(
     path = job_path_for(job_path, output)
     outputs = (output, errors or errors_path(output))
     check_outputs(path, outputs, expand_inputs(inputs), overwrite=overwrite)
+    if not path.exists():
+        # Before much is read in vain; what is done needs no engine.
+        refuse_unusable(options)
     reading = partial(reading_progress, style=progress)
     counts = ingest(path, inputs, IngestOptions(asked_model(options, model), reading=reading))
     print_ingested(counts, err)

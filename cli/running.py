@@ -5,83 +5,34 @@ is a run of its own in the job, with its outcome.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from blend.cli.opened_run import opened_run
+from blend.cli.run_context import RunContext
 from blend.core.completion import Completion
 from blend.core.engines import Engine, EngineDiedError, Lost, StepReport
 from blend.core.engines.openai_wire import error_object
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.running import executor
-from blend.core.running.breaker import Breaker
 from blend.core.running.carried import Carried
 from blend.core.running.scan import Scanner
 from blend.core.running.seat import Seat
 from blend.core.running.supervise import Life, supervise
 from blend.core.running.suspects import Mask, Suspects
-from blend.core.running.time_limit import TimedScanner, TimeLimit
+from blend.core.running.time_limit import TimedScanner
 from blend.core.schedule import Schedule
-from blend.store.job import DiskFullError, Job, Outcome, Purpose
+from blend.store.job import DiskFullError, Job
 from blend.store.recorder import Recorder
 from blend.store.timeline import Timeline
-
-OnReport = Callable[[StepReport], None]
 
 POLL_S = 0.2
 _DIED = 500
 
 OVERHEAD_BYTES = 200
 """What a result takes in the job beside its body."""
-
-
-def never() -> bool:
-    """Stop or cut off nothing."""
-    return False
-
-
-def never_until(_report: StepReport) -> bool:
-    """Hand nothing on."""
-    return False
-
-
-def _ignore(_report: StepReport) -> None:
-    pass
-
-
-def _say_nothing(_text: str) -> None:
-    pass
-
-
-def _no_breaker() -> Breaker:
-    return Breaker(0)
-
-
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """What a run is for, what it runs on, who watches it, and how much trouble it bears with.
-
-    Once ``stopping`` is true what runs is finished and nothing more begun; once ``cut`` is true
-    what runs is dropped, as it is when the ``breaker`` trips. Once ``until``, which is told every
-    report, is true, the run ends and what runs goes on, for another run to carry; but it is dropped
-    where a row is suspected of killing engines. ``max_rebuilds``: fresh engines in a
-    row without any new result. A ``limit`` of time drops what runs when it is over, and what would
-    not be finished by then is not begun.
-    """
-
-    purpose: Purpose
-    engine_name: str
-    settings: Mapping[str, object]
-    stopping: Callable[[], bool] = never
-    cut: Callable[[], bool] = never
-    until: Callable[[StepReport], bool] = never_until
-    on_report: OnReport = _ignore
-    say: Callable[[str], None] = _say_nothing
-    max_rebuilds: int = 3
-    breaker: Breaker = field(default_factory=_no_breaker)
-    limit: TimeLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +115,7 @@ class _JobLives:
         self._losses = []
         try:
             with (
-                _opened_run(self._job, self._seat.engine, self._context, rows, inside) as self._run,
+                opened_run(self._job, self._seat.engine, self._context, rows, inside) as self._run,
                 Timeline(self._job, self._run) as timeline,
                 Recorder(self._job, self._run, clock=time.monotonic) as recorder,
             ):
@@ -203,10 +154,7 @@ class _JobLives:
         return f"; about {rows * bytes_each:,.0f} bytes for the {rows:,} requests that are left"
 
     def _ending(self) -> bool:
-        return self._context.stopping() or self._dropping() or self.left.carried is not None
-
-    def _dropping(self) -> bool:
-        return _cut(self._context) or self._context.breaker.tripped
+        return self._context.ending or self.left.carried is not None
 
     def _work(
         self,
@@ -238,7 +186,7 @@ class _JobLives:
         for report in reports:
             take(report)
             ends = self._context.until(report)
-            if self._dropping() or (ends and self._job.deaths()):
+            if self._context.dropping or (ends and self._job.deaths()):
                 aborted = engine.abort()
                 take(aborted.report)
                 inside.clear()
@@ -285,64 +233,3 @@ class _JobLives:
         self._result_bytes += sum(len(completion.body) for completion in report.completions)
         self._context.breaker.add(report.completions)
         self._context.on_report(report)
-
-
-def _cut(context: RunContext) -> bool:
-    return context.cut() or (context.limit is not None and context.limit.over)
-
-
-@contextmanager
-def _opened_run(
-    job: Job, engine: Engine, context: RunContext, rows: Mask, inside: set[int]
-) -> Iterator[int]:
-    """Open a run of *rows*; those *inside* at its beginning, or at its end, stay in flight."""
-    run = job.begin_run(
-        purpose=context.purpose,
-        engine=context.engine_name,
-        engine_pid=engine.pid,
-        settings=dict(context.settings),
-    )
-    try:
-        job.carry_on(run, inside)
-        yield run
-    except BaseException as error:
-        # A second error, of a full disk again, must not hide the first.
-        with suppress(BlendError):
-            job.release()
-            job.end_run(run, _outcome_of(error), cause=_cause_of(error))
-        raise
-    if inside:
-        job.end_run(run, "handed on")
-        return
-    job.release()
-    job.end_run(run, _outcome(context, left=bool((rows & job.pending()).any())))
-
-
-def _outcome(context: RunContext, *, left: bool) -> Outcome:
-    """Return how a run ended: a limit that is reached with the last row has ended nothing."""
-    if not left:
-        return "finished"
-    if context.breaker.tripped:
-        return "gave up"
-    # Where nobody asked to stop, rows were passed over for want of time.
-    return "stopped" if context.stopping() and not _cut(context) else "cut off"
-
-
-def _outcome_of(error: BaseException) -> Outcome:
-    match error:
-        case EngineDiedError():
-            return "engine died"
-        case KeyboardInterrupt():
-            return "interrupted"
-        case _:
-            return "failed"
-
-
-def _cause_of(error: BaseException) -> str | None:
-    match error:
-        case EngineDiedError():
-            return error.reason
-        case BlendError():
-            return error.message
-        case _:
-            return None

@@ -30,19 +30,7 @@ _OF_THE_SERVER = frozenset(
 def open_server(
     arguments: Mapping[str, str | None], *, model: str, api_key: str | None, seed: int
 ) -> Engine:
-    """Begin to look for the server of *arguments*; raise BlendError for what it cannot do."""
-    for name in arguments:
-        if name not in _OF_THE_JOB | _OF_THE_SERVER:
-            raise BlendError(
-                f"`--{name}` cannot be set from here on a server that runs",
-                hint="give it to the server when it is started",
-            )
-    base_url = base_url_of(arguments.get("base-url"))
-    if api_key and not (api_key.isascii() and api_key.isprintable()):
-        raise BlendError(
-            "the API key has characters that no HTTP header may hold",
-            hint="set OPENAI_API_KEY to the bare key: no quotes, no line breaks inside",
-        )
+    """Begin to look for the server of *arguments*, which `refuse_server` has let pass."""
     try:
         from blend.core.engines.openai import OpenAIEngine
         from blend.core.engines.openai_messages import ServerSettings
@@ -53,7 +41,7 @@ def open_server(
     attempt_s = whole_number(arguments, "request-timeout", round(PATIENCE.attempt_s))
     return OpenAIEngine(
         ServerSettings(
-            base_url,
+            base_url_of(arguments.get("base-url")),
             arguments.get("served-model-name") or model,
             api_key,
             concurrency=whole_number(arguments, "concurrency", 64),
@@ -63,6 +51,22 @@ def open_server(
             patience=replace(PATIENCE, attempt_s=attempt_s, row_s=2 * attempt_s),
         )
     )
+
+
+def refuse_server(arguments: Mapping[str, str | None], api_key: str | None) -> None:
+    """Raise BlendError where *arguments* name no server, or ask for what none does."""
+    for name in arguments:
+        if name not in _OF_THE_JOB | _OF_THE_SERVER:
+            raise BlendError(
+                f"`--{name}` cannot be set from here on a server that runs",
+                hint="give it to the server when it is started",
+            )
+    base_url_of(arguments.get("base-url"))
+    if api_key and not (api_key.isascii() and api_key.isprintable()):
+        raise BlendError(
+            "the API key has characters that no HTTP header may hold",
+            hint="set OPENAI_API_KEY to the bare key: no quotes, no line breaks inside",
+        )
 
 
 def base_url_of(text: str | None) -> str:

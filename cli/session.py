@@ -17,7 +17,8 @@ from blend.cli.limits import RunLimits
 from blend.cli.next_steps import causes, helping, next_command
 from blend.cli.profiles import REPLICAS, keep_profile
 from blend.cli.progress import RunProgress, Watch, unwatched
-from blend.cli.running import POLL_S, Left, RunContext, never, never_until, run_rows
+from blend.cli.run_context import RunContext, never, never_until
+from blend.cli.running import POLL_S, Left, run_rows
 from blend.cli.wording import counted, plain
 from blend.cli.workload import Workload, planned_work, unplanned_work
 from blend.core.engines import Capacity, Engine, EngineDiedError, StepReport

@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperOption
 from blend.cli.console import err, inert
 from blend.cli.misuse import misuse
 from blend.cli.settings_file import ARGUMENT, Setting, SettingsFile
+from blend.cli.switches import bare
 from blend.core.errors import BlendError
 
 FILES = "blend.settings.files"
@@ -35,6 +36,10 @@ class SettingsCommand(TyperCommand):
         for option in settable(self):
             option.envvar = variables(name or "", option)
             option.show_envvar = False
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, `--help` among them."""
+        return bare(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse *args*; BlendError names the file or variable that a bad value stands in."""

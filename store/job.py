@@ -7,9 +7,8 @@ BlendError for what the user can repair: a full disk, a locked or damaged file.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -81,17 +80,26 @@ LOCKED_WAIT_S = 30.0
 class Job:
     """An open job; a context manager that closes it."""
 
-    def __init__(self, database: Database):
+    def __init__(self, database: Database, clock: Callable[[], float]):
         self._database = database
+        self._clock = clock
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = False, wait_s: float = LOCKED_WAIT_S) -> Self:
+    def open(
+        cls,
+        path: Path,
+        *,
+        create: bool = False,
+        wait_s: float = LOCKED_WAIT_S,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
         """Open the job at *path*; with *create*, make it when missing.
 
         Waits at most ``wait_s`` for another process's transaction, here and in every method. Where
         nothing may be written the job is opened to be read, if it can be: see `store/read_only.py`.
+        ``clock`` tells the Unix time, which stands beside all that is saved.
         """
-        return cls(open_database(Path(path), create=create, wait_s=wait_s))
+        return cls(open_database(Path(path), create=create, wait_s=wait_s), clock)
 
     @property
     def path(self) -> Path:
@@ -115,11 +123,10 @@ class Job:
 
     def lock(self, purpose: str) -> AbstractContextManager[None]:
         """Be the only process that works on the job, for as long as the context lasts."""
-        since = datetime.now().astimezone().isoformat(" ", "seconds")
         return lock.locked(
             self.path,
             purpose=purpose,
-            since=since,
+            now=self._clock(),
             heard_of=lambda: runs.last_sign_of_life(self._database),
         )
 
@@ -262,7 +269,7 @@ class Job:
             record,
             schedule=schedule,
             new_followers=followers or no_followers(),
-            now=time.time(),
+            now=self._clock(),
         )
 
     def plan(self) -> PlanRecord | None:
@@ -330,16 +337,16 @@ class Job:
             engine=engine,
             engine_pid=engine_pid,
             settings=settings,
-            now=time.time(),
+            now=self._clock(),
         )
 
     def end_run(self, run: int, outcome: Outcome, *, cause: str | None = None) -> None:
         """Close a run, saying how it ended and, where that says more, why."""
-        runs.end_run(self._database, run, outcome, cause=cause, now=time.time())
+        runs.end_run(self._database, run, outcome, cause=cause, now=self._clock())
 
     def beat(self, run: int) -> None:
         """Say that a run is alive, as saving results does too."""
-        runs.beat(self._database, run, now=time.time())
+        runs.beat(self._database, run, now=self._clock())
 
     def runs(self) -> list[Run]:
         """Return every run, oldest first."""
@@ -376,7 +383,7 @@ class Job:
 
         Unless *durable*, without waiting for the disk: it is for a `disk_sync` then.
         """
-        results.record(self._database, run, completions, now=time.time(), durable=durable)
+        results.record(self._database, run, completions, now=self._clock(), durable=durable)
 
     def disk_sync(self) -> DiskSync | None:
         """Return what brings commits to the disk; the job must have been written, as by a run.
@@ -461,7 +468,7 @@ class Job:
         ``max_tokens``, (k,): the limit that each row runs with from now on.
         """
         return retries.retry(
-            self._database, of_rows, asked=asked, max_tokens=max_tokens, now=time.time()
+            self._database, of_rows, asked=asked, max_tokens=max_tokens, now=self._clock()
         )
 
     def earlier_results(self, row: int) -> list[Completion]:

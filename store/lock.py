@@ -8,9 +8,9 @@ about the holder is for the message alone.
 import errno
 import fcntl
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +40,20 @@ def lock_path(job: Path) -> Path:
 
 @contextmanager
 def locked(
-    job: Path, *, purpose: str, since: str, heard_of: Callable[[], float | None]
+    job: Path, *, purpose: str, now: float, heard_of: Callable[[], float | None]
 ) -> Iterator[None]:
     """Hold the job for *purpose*; raise BlendError, naming the holder, when another has it.
 
-    *heard_of* returns when the holder last gave a sign of life, in Unix time, where that is known.
+    *heard_of* returns when the holder last gave a sign of life, in Unix time as *now*, where that
+    is known.
     """
     path = lock_path(job.resolve())
     descriptor = _open(path)
     _held.add(descriptor)
     try:
-        _take(descriptor, path, job, heard_of)
-        _sign(descriptor, purpose, since)
+        if not _taken(descriptor, path):
+            raise _in_use(job, _holder(path), now=now, heard_of=heard_of())
+        _sign(descriptor, purpose, now)
         try:
             yield
         finally:
@@ -93,7 +95,7 @@ def _open(path: Path) -> int:
         ) from error
 
 
-def _take(descriptor: int, path: Path, job: Path, heard_of: Callable[[], float | None]) -> None:
+def _taken(descriptor: int, path: Path) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -102,11 +104,13 @@ def _take(descriptor: int, path: Path, job: Path, heard_of: Callable[[], float |
                 f"file system has no locks: {path}: {error.strerror}",
                 hint="move the job to a local disk",
             ) from error
-        raise _in_use(job, _holder(path), heard_of()) from error
+        return False
+    return True
 
 
-def _sign(descriptor: int, purpose: str, since: str) -> None:
+def _sign(descriptor: int, purpose: str, now: float) -> None:
     host, pid, boot_id = here()
+    since = datetime.fromtimestamp(now).astimezone().isoformat(" ", "seconds")
     os.ftruncate(descriptor, 0)
     holder = {"pid": pid, "host": host, "boot": boot_id, "purpose": purpose, "since": since}
     os.pwrite(descriptor, orjson.dumps(holder), 0)
@@ -118,14 +122,14 @@ def _holder(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _in_use(job: Path, holder: dict[str, Any], heard_of: float | None) -> BlendError:
+def _in_use(job: Path, holder: dict[str, Any], *, now: float, heard_of: float | None) -> BlendError:
     # Between taking the lock and writing its name, a holder is unknown for a moment.
     who = "another process"
     if holder:
         known = {"boot": "unknown"} | holder
         who = "`{purpose}`, process {pid} on {host}, boot {boot:.8}, since {since}".format(**known)
     if heard_of is not None:
-        who += f", last sign of life {max(time.time() - heard_of, 0):,.0f} s ago"
+        who += f", last sign of life {max(now - heard_of, 0):,.0f} s ago"
     return BlendError(
         f"job is in use by {who}: {job}",
         hint=f"wait for it or stop it; look in with `{command_line('blend', 'status', job)}`",

@@ -56,3 +56,10 @@ def ingested(path: Path, requests: list[dict[str, Any]], *, model: Path) -> Path
     source = write_requests(path.with_suffix(".jsonl"), requests)
     assert main(["ingest", str(source), "--job", str(path), "--model", str(model)]) == 0
     return path
+
+
+def planned(path: Path, requests: list[dict[str, Any]], *, model: Path) -> Path:
+    """Return a job at *path* that holds *requests*, planned without a sample."""
+    ingested(path, requests, model=model)
+    assert main(["plan", str(path), "--no-sample", "--hardware", "a100-80g"]) == 0
+    return path

@@ -69,13 +69,18 @@ def message_of(completion: Completion) -> str:
     return str(json.loads(completion.body)["error"]["message"])
 
 
-def death_of(engine: OpenAIEngine) -> str:
-    """Step until the engine dies without another answer, and return what it died of."""
+def end_of(engine: OpenAIEngine) -> EngineDiedError:
+    """Step until the engine dies without another answer, and return how."""
     try:
         while True:
             assert not engine.step().completions
     except EngineDiedError as death:
-        return str(death)
+        return death
+
+
+def death_of(engine: OpenAIEngine) -> str:
+    """Step until the engine dies without another answer, and return what it died of."""
+    return str(end_of(engine))
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

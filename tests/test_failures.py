@@ -19,7 +19,7 @@ from blend.core.engines.vllm import VllmEngine
 from blend.core.errors import BlendError
 from blend.store import recorder
 from blend.store.job import Job
-from tests.batch_files import ingested, mixed, read_lines
+from tests.batch_files import ingested, mixed, planned, read_lines
 from tests.mortal_engine import MortalEngine, mortal
 
 ROWS = 60
@@ -29,9 +29,7 @@ FEW = ["--engine", "sim", "--max-num-seqs", "2", "--kv-cache-memory-bytes", str(
 @pytest.fixture(scope="session")
 def prepared_job(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer_dir: Path) -> Path:
     path = tmp_path_factory.mktemp("prepared") / "batch.blend"
-    ingested(path, mixed(ROWS), model=tiny_tokenizer_dir)
-    assert main(["plan", str(path), "--no-sample", "--hardware", "a100-80g"]) == 0
-    return path
+    return planned(path, mixed(ROWS), model=tiny_tokenizer_dir)
 
 
 @pytest.fixture
@@ -346,8 +344,7 @@ def test_another_template_than_the_plans_is_refused_and_the_engine_stopped(
 
     monkeypatch.setattr(VllmEngine, "start", lambda _settings: Starting())
     model = Path(shutil.copytree(tiny_tokenizer_dir, tmp_path / "model"))
-    job = ingested(tmp_path / "batch.blend", mixed(4), model=model)
-    assert main(["plan", str(job), "--no-sample", "--hardware", "a100-80g"]) == 0
+    job = planned(tmp_path / "batch.blend", mixed(4), model=model)
     settings = model / "tokenizer_config.json"
     settings.write_text(settings.read_text().replace("assistant", "helper"))
     assert main(["execute", str(job)]) == 6

@@ -21,7 +21,8 @@ from blend.cli.made_plan import Planned
 from blend.cli.observing import find_followers as find_job_followers
 from blend.cli.observing import observations_of
 from blend.cli.planning import PlanOptions, make_plan, sample_schedule
-from blend.cli.running import RunContext, run_rows
+from blend.cli.run_context import RunContext
+from blend.cli.running import run_rows
 from blend.core.engines.sim import SimEngine
 from blend.core.input.identity import request_digest
 from blend.core.planning.hardware import hardware_preset, model_preset

@@ -190,6 +190,20 @@ def test_runs_tell_who_worked_and_how_it_ended(tmp_path: Path) -> None:
         assert second.started <= second.heartbeat
 
 
+def test_runs_and_results_bear_the_time_of_the_job_s_clock(tmp_path: Path) -> None:
+    filled_job(tmp_path / "j.db", rows=1).close()
+    times = iter([100.0, 105.0, 110.0])
+    with Job.open(tmp_path / "j.db", clock=lambda: next(times)) as job:
+        run = job.begin_run(purpose="execute", engine="sim", settings={})
+        job.record(run, [answer(0)])
+        (under_way,) = job.runs()
+        job.end_run(run, "finished")
+        (ended,) = job.runs()
+
+    assert (under_way.started, under_way.heartbeat, under_way.finished) == (100.0, 105.0, None)
+    assert ended.finished == 110.0
+
+
 def test_a_run_that_another_process_left_open_counts_as_killed(tmp_path: Path) -> None:
     with filled_job(tmp_path / "j.db", rows=1) as job:
         begun(job)

@@ -56,10 +56,14 @@ def test_the_second_process_learns_who_has_the_job(path: Path) -> None:
 
 
 def test_the_second_process_learns_when_the_first_was_last_heard_of(path: Path) -> None:
-    with Job.open(path) as job, Job.open(path) as other, job.lock("execute"):
+    with (
+        Job.open(path, clock=lambda: 1_000.0) as job,
+        Job.open(path, clock=lambda: 3_500.0) as other,
+        job.lock("execute"),
+    ):
         run = job.begin_run(purpose="execute", engine="sim", settings={})
         job.beat(run)
-        with pytest.raises(BlendError, match=r"last sign of life \d s ago"), other.lock("plan"):
+        with pytest.raises(BlendError, match="last sign of life 2,500 s ago"), other.lock("plan"):
             pass
         job.end_run(run, "finished")
         with pytest.raises(BlendError) as caught, other.lock("plan"):

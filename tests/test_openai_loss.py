@@ -13,6 +13,7 @@ from tests.http_engine import (
     HASTY,
     HURRIED,
     death_of,
+    end_of,
     message_of,
     opened,
     request,
@@ -30,13 +31,15 @@ def test_a_server_that_is_gone_ends_the_run_and_what_came_before_counts() -> Non
     for row in range(5, 30):
         engine.submit(request(row))
     began = time.monotonic()
-    death = death_of(engine)
+    death = end_of(engine)
     took_s = time.monotonic() - began
     engine.close()
 
     assert len(before) == 5
-    assert "has turned every request away" in death
-    assert "cannot connect" in death
+    assert "has turned every request away" in death.reason
+    assert "cannot connect" in death.reason
+    # It was gone before any of these was sent.
+    assert death.blameless
     # By default it is waited for much longer.
     assert took_s < 60
 
@@ -53,10 +56,12 @@ def test_a_server_that_ends_with_requests_inside_ends_the_run_and_fails_none_of_
         while not answered:
             answered += engine.step().completions
         wait_until(lambda: server.inside > 1)
-    death = death_of(engine)
+    death = end_of(engine)
     engine.close()
 
-    assert "cannot connect" in death
+    assert "cannot connect" in death.reason
+    # One of those may be what it ended by.
+    assert not death.blameless
     assert [(completion.row, completion.status_code) for completion in answered] == [(0, 200)]
 
 
@@ -86,10 +91,12 @@ def test_a_server_that_turns_everything_away_ends_the_run(fault: str) -> None:
     ):
         for row in range(20):
             engine.submit(request(row))
-        death = death_of(engine)
+        death = end_of(engine)
 
-    assert f"the server answered {fault[:3]}" in death
-    assert ("come back in 7,200 s" in death) == (fault == "429 7200")
+    assert f"the server answered {fault[:3]}" in death.reason
+    assert ("come back in 7,200 s" in death.reason) == (fault == "429 7200")
+    # A gateway says 503 for a server that a request has killed.
+    assert death.blameless == fault.startswith("429")
 
 
 def test_a_server_that_hangs_ends_the_run() -> None:

@@ -24,7 +24,7 @@ def pauses(*, count: int, seed: str = "0/0") -> list[float]:
         (404, None),
         (422, None),
         (501, None),
-        (429, "unavailable"),
+        (429, "limited"),
         (503, "unavailable"),
         (502, "unavailable"),
         (500, "broken"),
@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_pauses_and_another_row_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "spent"), [("broken", 3), ("silent", 3), ("unavailable", None)]
+    ("trouble", "spent"), [("broken", 3), ("silent", 3), ("unavailable", None), ("limited", None)]
 )
 def test_attempts_that_reached_the_server_are_counted_and_being_turned_away_is_not(
     trouble: Trouble, spent: int | None

@@ -140,6 +140,24 @@ def test_a_server_that_is_lost_ends_the_run_and_the_same_command_goes_on(
     assert outcome(source) == {custom_id: [200] for custom_id in ids()}
 
 
+def test_outages_are_held_against_no_row_that_was_not_let_in(
+    source: Path, tiny_tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last row is sent away through two outages, and there is no other to ask."""
+    monkeypatch.setattr(cli_server, "PATIENCE", replace(HASTY, outage_s=0.3))
+    with serving(FaultyServer(lambda name, _: "429" if name == "r12" else "none")) as server:
+        argv = command(source, server, tiny_tokenizer_dir, "--no-sample", "--max-rebuilds", "1")
+        first = main(argv)
+        with Job.open(source.with_name("out.blend")) as job:
+            assert job.deaths() == {}
+            assert (job.counts().pending, job.counts().failed) == (1, 0)
+        server.fault_of = lambda _name, _attempt: "none"
+        second = main(argv)
+
+    assert (first, second) == (4, 0)
+    assert outcome(source) == {custom_id: [200] for custom_id in ids()}
+
+
 def test_an_interrupt_drains_while_long_answers_are_awaited(
     source: Path, tiny_tokenizer_dir: Path
 ) -> None:

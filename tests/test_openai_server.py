@@ -42,7 +42,9 @@ def test_a_server_that_does_not_come_is_waited_for_and_then_said() -> None:
 
     assert time.monotonic() - began >= HASTY.start_s
     assert error.exit_code == RESUMABLE
-    assert f"no server is ready at {server.url}: cannot connect" in error.message
+    assert (
+        f"no server is ready at {server.url}: cannot connect: connection refused" in error.message
+    )
 
 
 def test_a_server_that_is_still_loading_is_waited_for() -> None:

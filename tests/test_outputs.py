@@ -11,7 +11,7 @@ import pytest
 
 from blend.cli.app import main
 from blend.store.job import Job
-from tests.batch_files import ingested, mixed, read_lines
+from tests.batch_files import mixed, planned, read_lines
 
 ROWS = 6
 
@@ -19,8 +19,7 @@ ROWS = 6
 @pytest.fixture(scope="module")
 def finished_job(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer_dir: Path) -> Path:
     path = tmp_path_factory.mktemp("finished") / "batch.blend"
-    ingested(path, mixed(ROWS), model=tiny_tokenizer_dir)
-    assert main(["plan", str(path), "--no-sample", "--hardware", "a100-80g"]) == 0
+    planned(path, mixed(ROWS), model=tiny_tokenizer_dir)
     assert main(["execute", str(path), "--engine", "sim"]) == 0
     return path
 

@@ -12,7 +12,7 @@ import pytest
 
 from blend.cli.app import main
 from blend.store.job import Job
-from tests.batch_files import ingested, mixed, read_lines, write_requests
+from tests.batch_files import mixed, planned, read_lines, write_requests
 from tests.blend_process import BlendProcess, alive, assert_sound, blend, family, finished
 from tests.tiny_engine import wait_until
 
@@ -25,9 +25,7 @@ WAIT_S = 180.0
 @pytest.fixture(scope="module")
 def planned_job(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer_dir: Path) -> Path:
     path = tmp_path_factory.mktemp("planned") / "batch.blend"
-    ingested(path, mixed(ROWS), model=tiny_tokenizer_dir)
-    assert main(["plan", str(path), "--no-sample", "--hardware", "a100-80g"]) == 0
-    return path
+    return planned(path, mixed(ROWS), model=tiny_tokenizer_dir)
 
 
 @pytest.fixture

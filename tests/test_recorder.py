@@ -53,12 +53,10 @@ def test_a_result_waits_a_second_at_most(tmp_path: Path) -> None:
         assert (before, recorded(job)) == (0, 2)
 
 
-def test_a_run_without_results_says_every_five_seconds_that_it_is_alive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_results_says_every_five_seconds_that_it_is_alive(tmp_path: Path) -> None:
     clock = Clock()
-    monkeypatch.setattr("time.time", clock)
-    with filled_job(tmp_path / "j.db", rows=3) as job:
+    filled_job(tmp_path / "j.db", rows=3).close()
+    with Job.open(tmp_path / "j.db", clock=clock) as job:
         recorder = Recorder(job, begun(job), clock=clock)
         heard = []
         for _ in range(14):

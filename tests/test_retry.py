@@ -16,7 +16,7 @@ from blend.core.completion import Completion
 from blend.core.engines import StepReport
 from blend.core.engines.sim import SimEngine
 from blend.store.job import Job
-from tests.batch_files import ingested, mixed, read_lines
+from tests.batch_files import mixed, planned, read_lines
 from tests.filled_job import answer, failure, filled_job
 
 ROWS = 24
@@ -180,8 +180,7 @@ REST = StepReport.__slots__[1:]
 def finished_job(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer_dir: Path) -> Path:
     """A job in a folder whose name a shell would cut, half of its rows failed."""
     path = tmp_path_factory.mktemp("a folder") / "job.blend"
-    ingested(path, mixed(ROWS), model=tiny_tokenizer_dir)
-    assert main(["plan", str(path), "--no-sample", "--hardware", "a100-80g"]) == 0
+    planned(path, mixed(ROWS), model=tiny_tokenizer_dir)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("blend.core.engines.sim.SimEngine", Faulty)
         assert main(["execute", str(path), *SIM]) == 3

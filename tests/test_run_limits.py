@@ -25,7 +25,7 @@ from blend.core.running.scan import open_scanner
 from blend.core.running.time_limit import TimedScanner, TimeLimit
 from blend.core.schedule import Policy
 from blend.store.job import Job
-from tests.batch_files import ingested, mixed
+from tests.batch_files import ingested, mixed, planned
 from tests.small_jobs import capacity, grouped, schedule
 
 ROWS = 40
@@ -35,9 +35,7 @@ SIM = ["--engine", "sim", "--max-num-seqs", "4"]
 @pytest.fixture(scope="module")
 def planned_job(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer_dir: Path) -> Path:
     path = tmp_path_factory.mktemp("planned") / "batch.blend"
-    ingested(path, mixed(ROWS), model=tiny_tokenizer_dir)
-    assert main(["plan", str(path), "--no-sample", "--hardware", "a100-80g"]) == 0
-    return path
+    return planned(path, mixed(ROWS), model=tiny_tokenizer_dir)
 
 
 @pytest.fixture(scope="module")

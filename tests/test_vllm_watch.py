@@ -3,7 +3,6 @@
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection, Pipe
@@ -13,9 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from blend.core.completion import Completion
-from blend.core.engines import Capacity, EngineDiedError, StepReport, silence
+from blend.core.engines import Capacity, EngineDiedError, StepReport, silence, vllm_launch
 from blend.core.engines import vllm as vllm_engine
-from blend.core.engines.vllm import MOST_FOLDED, PACE_FILE, VllmEngine
+from blend.core.engines.vllm import MOST_FOLDED, VllmEngine
+from blend.core.engines.vllm_launch import PACE_FILE, HostProcess
 from blend.core.engines.vllm_log import EngineLog
 from blend.core.engines.vllm_messages import Moved, Ready
 from blend.core.engines.vllm_pace import SharedPace
@@ -39,7 +39,8 @@ class Host:
         log = EngineLog.after(self._folder / "log")
         scratch = self._folder / "scratch"
         pace = SharedPace.create(scratch / PACE_FILE)
-        engine = VllmEngine(self.process, theirs, log, scratch, pace, stall_s=stall_s)
+        host = HostProcess(self.process, theirs, log, scratch, pace)
+        engine = VllmEngine(host, stall_s=stall_s)
         self.pipe.send([Ready(Capacity(1000, 8, 100, 100, 16), "0")])
         engine.wait_ready()
         return engine
@@ -106,7 +107,7 @@ def test_silence_is_reported_with_the_last_gauges_and_borne_with(host: Host) -> 
 
 def test_waiting_for_work_is_no_hang(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep)
+    clock = SimpleNamespace(monotonic=lambda: now[0])
     monkeypatch.setattr(vllm_engine, "time", clock)
     engine = host.engine(stall_s=10.0)
     give_work(engine)
@@ -153,7 +154,7 @@ def test_an_engine_that_reads_nothing_is_given_work_and_then_killed(host: Host) 
 def test_an_engine_that_reads_nothing_can_be_closed(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm_engine, "_LEAVE_S", 0.1)
+    monkeypatch.setattr(vllm_launch, "_LEAVE_S", 0.1)
     engine = host.engine(stall_s=FOREVER_S)
     engine.submit(request(0, TEXT, text("x" * 1_000_000)))
     engine.close()

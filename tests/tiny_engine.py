@@ -10,7 +10,8 @@ import numpy as np
 
 from blend.core.completion import Completion
 from blend.core.engines import StepReport
-from blend.core.engines.vllm import EngineSettings, VllmEngine
+from blend.core.engines.vllm import VllmEngine
+from blend.core.engines.vllm_launch import EngineSettings
 from blend.core.request import Endpoint, Request
 
 CHAT: Endpoint = "/v1/chat/completions"

@@ -21,7 +21,7 @@ from blend.core.planning.engine_model import EngineModel, Mode, StepCosts, engin
 from blend.core.planning.guard import guarded_plan, plain_schedule
 from blend.core.planning.hardware import Parallel, hardware_preset, model_preset, several
 from blend.core.planning.lengths import Observations, choose_sample
-from blend.core.planning.optimum import bound_s, practical_optimum_s, work_of
+from blend.core.planning.optimum import Work, bound_s, practical_optimum_s, work_of
 from blend.core.planning.parts import walk_of
 from blend.core.planning.plan import BY_CLASS, Plan, make_plan
 from blend.core.planning.replicas import simulate_replicas
@@ -187,19 +187,23 @@ def _simulated(
     ).together
 
 
+def _work(workload: Workload, tree: Tree, engine: EngineModel) -> Work:
+    return work_of(
+        tree,
+        workload.output_tokens,
+        hardware=engine.hardware,
+        model=engine.model,
+        attention=engine.attention,
+    )
+
+
 def _of_each(
     outcome: Outcome, workload: Workload, tree: Tree, engine: EngineModel, *, replicas: int
 ) -> Outcome:
     """Return the outcome with the bounds of replicas that share the work evenly."""
     if replicas == 1:
         return outcome
-    work = work_of(
-        tree,
-        workload.output_tokens,
-        hardware=engine.hardware,
-        model=engine.model,
-        attention=engine.attention,
-    ).shared_by(replicas)
+    work = _work(workload, tree, engine).shared_by(replicas)
     return replace(
         outcome,
         optimum_s=practical_optimum_s(work, interference=engine.interference),
@@ -322,13 +326,7 @@ def _outcome(
     plan_s: float,
     began: float,
 ) -> Outcome:
-    work = work_of(
-        tree,
-        workload.output_tokens,
-        hardware=engine.hardware,
-        model=engine.model,
-        attention=engine.attention,
-    )
+    work = _work(workload, tree, engine)
     line = simulated.timeline
     stretches = min(POINTS, len(line.seconds))
     cuts = np.arange(stretches, dtype=np.int64) * len(line.seconds) // stretches

@@ -6,7 +6,7 @@ flight fares better, for long enough.
 
 from dataclasses import dataclass
 
-from blend.core.engines.openai_retry import Patience, Trouble
+from blend.core.engines.openai_retry import NEVER_IN, Patience, Trouble
 from blend.core.engines.openai_wire import Response
 
 # How long an attempt may be under way before it counts as one that the server has taken on.
@@ -25,10 +25,14 @@ class Failure:
 
 @dataclass(slots=True)
 class _Row:
-    """``sent`` is when its present attempt was sent, None in the pauses between."""
+    """``sent`` is when its present attempt was sent, None in the pauses between.
+
+    ``been_in``: whether any attempt may have reached what computes the answers.
+    """
 
     sent: float | None
     turned_away: bool = False
+    been_in: bool = False
 
 
 class Health:
@@ -54,9 +58,15 @@ class Health:
         self._refusing_since = None
         self._silent_rows.clear()
 
+    @property
+    def blameless(self) -> bool:
+        """Whether no row in flight can be what the server was lost by: it was gone before."""
+        return not any(row.been_in for row in self._rows.values())
+
     def fail(self, row: int, failure: Failure, *, now: float, pause_s: float) -> str | None:
         """Note a failed attempt and the pause after it; return why the server is lost, if it is."""
         self._rows[row].sent = None
+        self._rows[row].been_in |= failure.trouble not in NEVER_IN
         match failure.trouble:
             case "broken":
                 self.hear(row)

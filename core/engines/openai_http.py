@@ -4,6 +4,8 @@ Requests go to the base URL alone: redirects are not followed, proxies and crede
 environment are not read, cookies are not kept.
 """
 
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -142,8 +144,14 @@ def _unreachable(
             reason = f"unknown host: {error.host}"
         case aiohttp.ClientConnectorError():
             hopeless = False
-            reason = f"cannot connect: {error.os_error.strerror or 'connection refused'}"
+            reason = f"cannot connect: {_words(error.os_error)}"
         case _:
             hopeless = False
             reason = f"cannot connect within {CONNECT_S:g} s"
     return UnansweredError("unreachable", reason, hopeless=hopeless)
+
+
+def _words(error: OSError) -> str:
+    # asyncio's own words for it hold the address, which has been said.
+    known = error.errno in errno.errorcode
+    return os.strerror(error.errno).lower() if known and error.errno else "connection refused"

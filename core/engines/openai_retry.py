@@ -1,9 +1,11 @@
 """What becomes of a request that got no answer: is it tried again, and after how long?
 
-Four kinds of trouble. *unreachable*: nothing reached the server. *unavailable*: the server, or a
-gateway before it, asks to come back later. Neither is the request's doing, so they cost it time
-alone. *silent*: the request went in and nothing came out in time. *broken*: something came out,
-but no whole answer. Both may be the request's doing, so these attempts are counted.
+Five kinds of trouble. *unreachable*: nothing reached the server. *limited*: the server takes no
+more requests for now. *unavailable*: the server, or a gateway before it, asks to come back later.
+None is the request's doing, so they cost it time alone; but a server that was killed by a request
+may be unavailable behind its gateway. *silent*: the request went in and nothing came out in time.
+*broken*: something came out, but no whole answer. Both may be the request's doing, so these
+attempts are counted.
 """
 
 import math
@@ -14,9 +16,13 @@ from email.utils import parsedate_to_datetime
 from random import Random
 from typing import Literal
 
-Trouble = Literal["unreachable", "unavailable", "silent", "broken"]
+Trouble = Literal["unreachable", "limited", "unavailable", "silent", "broken"]
 
-_UNAVAILABLE = frozenset({429, 502, 503})
+NEVER_IN: frozenset[Trouble] = frozenset({"unreachable", "limited"})
+"""What befalls a request before the server has looked into it."""
+
+_LIMITED = 429
+_UNAVAILABLE = frozenset({502, 503})
 _REQUEST_TIMEOUT = 408
 # The model does not serve the endpoint, and will not.
 _NOT_IMPLEMENTED = 501
@@ -45,6 +51,8 @@ class Patience:
 
 def trouble_of(status: int) -> Trouble | None:
     """Return the trouble that an HTTP status stands for; None when it is an answer for good."""
+    if status == _LIMITED:
+        return "limited"
     if status in _UNAVAILABLE:
         return "unavailable"
     if (status >= 500 and status != _NOT_IMPLEMENTED) or status == _REQUEST_TIMEOUT:

@@ -144,7 +144,7 @@ class Service:
             pause_s = attempts.pause_s(elapsed_s=elapsed_s, asked_s=outcome.asked_s)
             lost = self._health.fail(request.row, outcome, now=clock(), pause_s=pause_s)
             if lost:
-                raise self._died(lost)
+                raise self._died(lost, blameless=self._health.blameless)
             if not attempts.spent(elapsed_s):
                 await asyncio.sleep(pause_s)
             if attempts.spent(clock() - first_sent):

@@ -6,7 +6,8 @@ one, holds up every step. So everything else is kept on those that are left.
 """
 
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,15 +36,22 @@ def keep_off_workers() -> Processors:
         return frozenset()
     for pid, theirs in everything.items():
         if theirs == ours:
-            confine(_threads(pid), left)
+            _confine(_threads(pid), left)
     return left
 
 
-def confine(threads: Iterable[int], processors: Processors) -> None:
-    """Let *threads* run on *processors* alone; 0 is the thread that asks."""
-    for thread in threads:
-        with suppress(OSError):  # it has ended
-            os.sched_setaffinity(thread, processors)
+def confine_this_thread(processors: Processors) -> Callable[[], None]:
+    """Let the thread that asks run on *processors* alone, all of them where empty.
+
+    Returns what lets it run where it did, for any thread to call.
+    """
+    thread = threading.get_native_id()
+    before = frozenset(os.sched_getaffinity(thread)) if processors else frozenset()
+    # Another engine of this process may have confined it already.
+    if not processors < before:
+        return lambda: None
+    _confine([thread], processors)
+    return lambda: _confine([thread], before)
 
 
 def give_way() -> None:
@@ -55,6 +63,12 @@ def give_way() -> None:
         with suppress(OSError):  # it has ended
             niceness = os.getpriority(os.PRIO_PROCESS, thread)
             os.setpriority(os.PRIO_PROCESS, thread, niceness + GIVES_WAY)
+
+
+def _confine(threads: Iterable[int], processors: Processors) -> None:
+    for thread in threads:
+        with suppress(OSError):  # it has ended
+            os.sched_setaffinity(thread, processors)
 
 
 def _allowed(pid: int) -> Processors:

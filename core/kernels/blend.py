@@ -9,7 +9,8 @@ every horizon, stays beside a reserve for the compute side. Compute side: rows e
 pace of prefill and the reserve allow. No side waits for the other.
 
     overlapped engine    pace X = max(g·t_m, W)·C/F tokens a step while the memory side lives, g =
-                         remaining compute seconds / remaining memory seconds, within .9 and 1.05
+                         remaining compute seconds / remaining memory seconds, within .9 and 1;
+                         after it X = max(R/A, W·C/F), A steps of the last answer to begin
     sequential engine    X = W·C/F while the memory side lives: what goes beyond rides free no more
                          than later, when it is done and all of the budget is used.
                          W not measured: X = max(R/1.5S, min(W·C/F, R/0.8S)), good for any W; R
@@ -19,8 +20,10 @@ pace of prefill and the reserve allow. No side waits for the other.
 
 Where operators overlap a step takes the longer of compute and reads, and a part of the shorter. So
 nothing is lost while compute keeps up with the reads, whatever is left of either: a ratio that a
-sample tells badly need not be followed. And reads take their time however many rows share the
-cache, so one that is fuller gains nothing, and starves the compute side when answers run long.
+sample tells badly need not be followed, and compute that goes beyond the reads is the one thing
+that may be missed later. And reads take their time however many rows share the cache, so one that
+is fuller gains nothing, and starves the compute side when answers run long. Once nothing but
+compute is left, shorter steps cost nothing, and the last long answer of that side ends sooner.
 
 An engine that keeps a step budget is told X; any other is paced by what enters (`kernels.gate`),
 where the memory side never waits for the pace.
@@ -88,7 +91,7 @@ LEAST_FREE = 16.0  # tokens riding free on a step that make a pace of their own
 
 LEAST_RESERVE, MOST_RESERVE = 0.03, 0.35  # of the memory
 BESIDE_RESERVE = 0.25  # the least where operators overlap
-LEAST_BESIDE, MOST_BESIDE = 0.9, 1.05  # compute over memory seconds of a step that overlaps them
+LEAST_BESIDE, MOST_BESIDE = 0.9, 1.0  # compute over memory seconds of a step that overlaps them
 FULL, SAFE = 0.99, 0.97
 
 # Reads of the weights over other work: up to the first z is as it was given, so much further on it
@@ -115,6 +118,7 @@ STATE = np.dtype(
         ("pace", np.int64),
         ("ratio", np.float64),
         ("memory_steps", np.float64),
+        ("answer_steps", np.float64),  # of the last answer that has not begun
         ("caution", np.float64),
         ("risk", np.float64),  # how much goes into steps that only read the weights: 0 to 1
         ("preempted", np.bool_),  # some wait to be computed again
@@ -496,6 +500,7 @@ def _plan_when_due(blend: Blend) -> None:
     _set_ratio(blend, sight)
     _set_scale(blend, sight)
     state.memory_steps = _memory_steps(blend, sight)
+    state.answer_steps = _answer_steps(blend)
     _set_caution(blend, sight)
     state.peak = state.scale * peak(blend.forecast, state.caution)
     if state.left <= state.right:
@@ -583,6 +588,16 @@ def _memory_steps(blend: Blend, sight: Sight) -> float:
 
 
 @compiled
+def _answer_steps(blend: Blend) -> float:
+    """Return the steps that the last answer of what has not entered is expected to take."""
+    longest = 1.0
+    for one in range(len(blend.waiting)):
+        if blend.waiting[one, 0] > 0.0:
+            longest = max(longest, _last_waiting(blend, one))
+    return longest
+
+
+@compiled
 def _set_caution(blend: Blend, sight: Sight) -> None:
     """Set how much of the memory is risked.
 
@@ -649,9 +664,11 @@ def _set_reserve(blend: Blend) -> None:
 def _target(blend: Blend) -> float:
     """Return the tokens that the next step should compute, decodes included."""
     state, speed = blend.state[0], blend.speed
-    if state.memory_steps < 1.0:
-        return float(UNPACED)
     free = speed.weights_s / speed.token_s
+    if state.memory_steps < 1.0:
+        if speed.overlapped:
+            return max(state.remaining_tokens / state.answer_steps, free)
+        return float(UNPACED)
     if speed.overlapped:
         beside = min(max(state.ratio, LEAST_BESIDE), MOST_BESIDE)
         return max(beside * state.reading * speed.read_s / speed.token_s, free)

@@ -100,6 +100,18 @@ def costs_of(
     return Costs(tree, prefill + decode, prefix, decode)
 
 
+def compute_bound_rows(schedule: Schedule, among: Flags, *, share: float) -> Flags:
+    """Return which rows *among* these, (n,) by row, come first of those denser than the whole.
+
+    They have no more than *share* of all tokens to compute.
+    """
+    dense = among[schedule.order] & (schedule.density > schedule.root_density)
+    until = np.cumsum(np.where(dense, schedule.uncached_tokens, 0))
+    chosen = np.zeros(len(among), np.bool_)
+    chosen[schedule.order] = dense & (until <= share * schedule.uncached_tokens.sum())
+    return chosen
+
+
 def most_in_time(schedule: Schedule, costs: Costs, budget_s: float) -> Schedule:
     """Return the rows in the order that finishes the most of them in about *budget_s* seconds.
 

@@ -67,7 +67,7 @@ def _drawn(
     """Return lengths drawn from the sample drawn anew; answers that are there keep theirs."""
     lengths = draw_lengths(redrawn(classes, rng), rng)
     if observations is not None:
-        ended = observations.finished & ~np.isnan(observations.tokens)
+        ended = observations.answered
         lengths[ended] = np.maximum(np.rint(observations.tokens[ended]), 1).astype(np.int64)
     return lengths
 

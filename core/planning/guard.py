@@ -170,8 +170,8 @@ def _by_sequence(prompts: Prompts, tree: Tree, observations: Observations | None
     tree = tree if len(each) == len(prompts) else build_tree(each)
     pending = np.ones(len(each), np.bool_)
     if observations is not None:
-        observations = Observations(observations.tokens[row], observations.finished[row])
-        pending = ~(observations.finished & ~np.isnan(observations.tokens))
+        observations = observations.at(row)
+        pending = ~observations.answered
     classes = find_classes(tree, each.max_tokens, observations, known_tokens=each.known_tokens)
     return _Sequences(each, tree, classes, observations, pending)
 

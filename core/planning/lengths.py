@@ -39,6 +39,20 @@ class Observations:
     tokens: Floats
     finished: npt.NDArray[np.bool_]
 
+    @property
+    def sampled(self) -> npt.NDArray[np.bool_]:
+        """Which rows anything was seen of, (n,)."""
+        return ~np.isnan(self.tokens)
+
+    @property
+    def answered(self) -> npt.NDArray[np.bool_]:
+        """Which rows the whole answer was seen of, (n,)."""
+        return self.sampled & self.finished
+
+    def at(self, rows: npt.NDArray[np.int64]) -> "Observations":
+        """Return what was seen of these *rows*, which may stand there more than once."""
+        return Observations(self.tokens[rows], self.finished[rows])
+
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
@@ -137,7 +151,7 @@ def estimate(tree: Tree, prompts: Prompts, observations: Observations | None = N
     source = np.where(certain, KNOWN, PRIOR).astype(np.int8)
     if observations is not None:
         octave = np.where(certain, -1, octave_of(prompts.max_tokens))
-        for alike in np.unique(octave[~certain & ~np.isnan(observations.tokens)]):
+        for alike in np.unique(octave[~certain & observations.sampled]):
             _estimate_octave(tree, octave == alike, observations, expected, source)
         _keep_observed(observations, expected, source)
     return Lengths(np.clip(expected, 1.0, np.maximum(limit, 1.0)), source)
@@ -151,7 +165,7 @@ def _estimate_octave(
     source: npt.NDArray[np.int8],
 ) -> None:
     """Overwrite *expected* and *source* of the rows in *alike* with what their relatives showed."""
-    sampled = (alike & ~np.isnan(observations.tokens))[tree.rows]
+    sampled = (alike & observations.sampled)[tree.rows]
     tokens = np.where(sampled, observations.tokens[tree.rows], 0.0)
     samples = tree.sums(sampled)
     mean = _node_means(
@@ -178,9 +192,8 @@ def _node_means(tree: Tree, *, tokens: Floats, finished: Floats) -> Floats:
 def _keep_observed(
     observations: Observations, expected: Floats, source: npt.NDArray[np.int8]
 ) -> None:
-    sampled = ~np.isnan(observations.tokens)
-    ended = sampled & observations.finished
-    running = sampled & ~observations.finished & (source != KNOWN)
+    ended = observations.answered
+    running = observations.sampled & ~ended & (source != KNOWN)
     expected[ended] = observations.tokens[ended]
     source[ended] = OBSERVED
     expected[running] += observations.tokens[running]

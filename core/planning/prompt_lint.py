@@ -112,13 +112,13 @@ def duplicates(tree: Tree) -> int:
 def loose_limits(prompts: Prompts, observations: Observations) -> LooseLimits | None:
     """Return the rows whose octave of max_tokens has samples, all of them far below the limits."""
     octave = octave_of(prompts.max_tokens)
-    ended = observations.finished & ~np.isnan(observations.tokens)
+    ended = observations.answered
     rows, limits, longest, sampled = 0, [0], 0.0, 0
     for one in np.unique(octave[ended & (prompts.max_tokens > KNOWN_TOKENS)]).tolist():
         alike = octave == one
         seen = observations.tokens[alike & ended]
         # An answer that was cut off before its end may yet have grown to any length.
-        unknown = alike & ~ended & ~np.isnan(observations.tokens)
+        unknown = alike & ~ended & observations.sampled
         least = int(prompts.max_tokens[alike].min())
         if len(seen) < LEAST_SAMPLES or unknown.any() or LOOSE * seen.max() > least:
             continue
