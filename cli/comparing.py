@@ -64,8 +64,9 @@ class SimulatedDevice:
 def engine_on(device: SimulatedDevice, job: Job) -> EngineModel:
     """Return an engine of the job's model on *device*, its steps as measured where they were."""
     hardware = this_hardware(None if device.hardware == MEASURED else device.hardware)
-    types = {"dtype": device.dtype, "kv-cache-dtype": device.kv_cache_dtype}
-    shape = shape_of(job, types, on_cpu=hardware.name == "cpu")
+    held = {"dtype": device.dtype, "kv-cache-dtype": device.kv_cache_dtype}
+    held["tensor-parallel-size"] = str(device.devices)
+    shape = shape_of(job, held, on_cpu=hardware.name == "cpu")
     engine = engine_model(
         several(hardware, device.parallel),
         shape,

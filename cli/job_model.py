@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from blend.cli.engine_options import parallel_in
 from blend.cli.wording import plain
 from blend.core.command_line import command_line, shell_word
 from blend.core.errors import MISMATCH, BlendError
@@ -139,7 +140,7 @@ def require_rows(job: Job) -> None:
 
 
 def shape_of(job: Job, arguments: Mapping[str, str | None], *, on_cpu: bool) -> ModelShape:
-    """Return the shape of the job's model with the data types that the engine will use."""
+    """Return the shape of the job's model, as an engine of these *arguments* will hold it."""
     model = model_of(job)
     dtype = arguments.get("dtype") or ("float32" if on_cpu else None)
     return model_shape(
@@ -147,4 +148,5 @@ def shape_of(job: Job, arguments: Mapping[str, str | None], *, on_cpu: bool) -> 
         name=model,
         dtype=None if dtype == "auto" else dtype,
         kv_dtype=arguments.get("kv-cache-dtype"),
+        tensor=parallel_in(arguments).tensor,
     )

@@ -17,7 +17,7 @@ from blend.core.engines import Engine, EngineDiedError, Lost, StepReport
 from blend.core.engines.openai_wire import error_object
 from blend.core.errors import RESUMABLE, BlendError
 from blend.core.running import executor
-from blend.core.running.carried import Carried, CarryingScanner
+from blend.core.running.carried import Carried
 from blend.core.running.scan import Scanner
 from blend.core.running.seat import Seat
 from blend.core.running.supervise import Life, supervise
@@ -200,18 +200,13 @@ class _JobLives:
                 return
 
     def _scanner(self, schedule: Schedule, carried: Carried | None, engine: Engine) -> Scanner:
-        if carried:
-            inside = np.zeros(len(self._scheduled), np.bool_)
-            inside[list(carried.ages)] = True
-            schedule = schedule.beginning_with(inside)
         scanner: Scanner = self._seat.open_scanner(
             schedule,
             prompt_tokens=self._sizes.prompt_tokens,
             sequences=self._sizes.sequences,
             capacity=engine.capacity,
+            carried=carried,
         )
-        if carried:
-            scanner = CarryingScanner(scanner, carried)
         if self._context.limit is not None:
             scanner = self._timed = TimedScanner(
                 scanner, self._context.limit, schedule, capacity=engine.capacity

@@ -41,9 +41,7 @@ def run_job(
     with opened_session(job, start, limits, watch, interrupt) as session:
         carried = None
         if not as_planned:
-            # What runs in one replica cannot be handed to the plan of another.
-            alone = options.replicas == 1
-            if settings.sample_rate and limits == NO_LIMITS and alone:
+            if settings.sample_rate and limits == NO_LIMITS:
                 carried = warm_up_and_plan(session, settings)
             else:
                 sample_and_plan(job, session, settings)

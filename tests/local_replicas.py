@@ -1,6 +1,6 @@
 """Replicas without processes of their own: simulated engines, each step taken when it is begun."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from blend.core.engines import Aborted, Capacity, Engine, EngineDiedError, StepReport
 from blend.core.engines.replicas import Replica, ReplicaSet
@@ -40,6 +40,9 @@ class LocalReplica:
             raise ended
         assert ended is not None
         return ended
+
+    def ages(self) -> Mapping[int, int]:
+        return self.engine.ages()
 
     def abort(self) -> Aborted:
         return self.engine.abort()

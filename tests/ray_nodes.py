@@ -72,12 +72,12 @@ class RayNode:
         found = family(self._process.pid).items()
         return [pid for pid, name in found if name.startswith("ray::ReplicaHost")]
 
-    def kill(self) -> None:
-        """Kill its raylet; all else of it ends by itself."""
-        (raylet,) = [
-            pid for pid, name in family(self._process.pid).items() if name.endswith("/raylet")
+    def kill(self, name: str = "raylet") -> None:
+        """Kill one of its processes; all else of it ends by itself."""
+        (found,) = [
+            pid for pid, path in family(self._process.pid).items() if path.endswith(f"/{name}")
         ]
-        os.kill(raylet, signal.SIGKILL)
+        os.kill(found, signal.SIGKILL)
 
     def close(self) -> None:
         started = [self._process.pid, *family(self._process.pid)]

@@ -82,7 +82,7 @@ GPT2 = {
 }
 
 
-def shape(config: dict[str, Any], **override: str) -> ModelShape:
+def shape(config: dict[str, Any], **override: Any) -> ModelShape:
     return model_shape(config, name="model", **override)
 
 
@@ -134,6 +134,16 @@ def test_cached_bytes_follow_the_kind_of_attention() -> None:
     assert shape(LLAMA | {"num_key_value_heads": 1}).kv_bytes_per_token == 131072 / 8
     assert shape(DEEPSEEK_V3).kv_bytes_per_token == 61 * (512 + 64) * 2
     assert shape(LLAMA, kv_dtype="fp8").kv_bytes_per_token == 131072 / 2
+
+
+def test_devices_hold_the_same_heads_of_the_cache_where_it_has_too_few_for_all() -> None:
+    two_heads = LLAMA | {"num_key_value_heads": 2}
+
+    assert shape(LLAMA, tensor=8).kv_bytes_per_token == 131072
+    assert shape(two_heads, tensor=2).kv_bytes_per_token == 131072 / 4
+    assert shape(two_heads, tensor=8).kv_bytes_per_token == 4 * 131072 / 4
+    # Latent attention keeps one vector for all heads, which each device needs.
+    assert shape(DEEPSEEK_V3, tensor=8).kv_bytes_per_token == 8 * 61 * (512 + 64) * 2
 
 
 def test_weights_take_the_bytes_of_their_type() -> None:

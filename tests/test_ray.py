@@ -12,7 +12,7 @@ import pytest
 
 from blend.cli.app import main
 from blend.store.job import Job
-from tests.batch_files import mixed, planned
+from tests.batch_files import mixed, planned, read_lines, write_requests
 from tests.blend_process import BlendProcess, alive, assert_sound, blend, family, finished
 from tests.tiny_engine import wait_until
 
@@ -100,6 +100,24 @@ def test_a_job_whose_driver_was_killed_goes_on_with_one_replica_and_no_process_i
     assert_every_row_has_one_result(job)
     with Job.open(job) as opened:
         assert [run.outcome for run in opened.runs()] == ["killed", "finished"]
+
+
+@pytest.mark.slow
+def test_what_the_sample_has_begun_runs_on_in_its_replica(
+    tmp_path: Path, tiny_tokenizer_dir: Path
+) -> None:
+    requests = mixed(ROWS)
+    source, output = write_requests(tmp_path / "in.jsonl", requests), tmp_path / "out.jsonl"
+    argv = ["run", "-i", source, "-o", output, "-m", tiny_tokenizer_dir, *SIM, *TWO]
+    with blend([*argv, "--sample-seconds", "0"], tmp_path / "stderr") as process:
+        assert process.exit_code() == 0, process.stderr
+
+        assert " go on" in process.stderr
+    answered = [line["custom_id"] for line in read_lines(output)]
+    assert answered == [request["custom_id"] for request in requests]
+    with Job.open(output.with_suffix(".blend")) as opened:
+        assert all(opened.attempts(row) == 1 for row in range(ROWS))
+        assert [run.outcome for run in opened.runs()] == ["handed on", "finished"]
 
 
 def test_one_replica_never_imports_ray(job: Path) -> None:

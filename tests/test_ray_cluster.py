@@ -167,9 +167,40 @@ def test_what_a_killed_node_had_runs_on_the_other_which_may_die_too(
     assert_every_row_has_one_result(job)
     assert_clean(cluster)
     with Job.open(job) as opened:
-        # Whether there was an engine between depends on who hears first of which end.
-        assert [run.outcome for run in opened.runs()][-1] == "finished"
+        # What was inside at both ends may be what kills: behind all else it runs apart, in halves.
+        inside_twice = [opened.attempts(row) for row in range(ROWS)].count(3)
+        assert [run.outcome for run in opened.runs()] == [
+            "engine died",
+            *["finished"] * (1 + min(inside_twice, 2)),
+        ]
     assert_sound(job)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("whole_machine", [False, True])
+def test_without_its_head_a_run_ends_with_what_helps_and_goes_on_elsewhere(
+    job: Path, cluster: RayNodes, *, whole_machine: bool
+) -> None:
+    with ray_nodes() as other:
+        other.add()
+        with blend(argv(job, other.address), job.with_suffix(".log")) as process:
+            wait_for_results(process, job, 20)
+            head, node = other.nodes
+            started = {*head.actors(), *node.actors()}
+            head.close() if whole_machine else head.kill("gcs_server")
+
+            assert process.exit_code() == 4, process.stderr
+        told = " ".join(process.stderr.split())
+        assert "the head of the Ray cluster does not answer any more: " in told
+        assert "the same command goes on, `blend execute` with `--resume`" in told
+        assert wait_until(lambda: not alive(started))
+    assert 20 <= finished(job) < ROWS
+    assert_sound(job)
+
+    with blend([*argv(job, cluster.address), "--resume"], job.with_suffix(".again")) as again:
+        assert again.exit_code() == 0, again.stderr
+    assert_every_row_has_one_result(job)
+    assert_clean(cluster)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Several replicas run every row exactly once, whichever of them die, and none is left idle."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from blend.core.planning.replicas import simulate_replicas
 from blend.core.planning.simulate import simulate
 from blend.core.planning.tree import build_tree
 from blend.core.request import Request
+from blend.core.running.carried import Carried
 from blend.core.running.executor import run
 from blend.core.running.replica_scan import ReplicaScanner
 from blend.core.running.supervise import Life, supervise
@@ -33,7 +35,12 @@ POLICIES: Sequence[Policy] = ("fcfs", "paper", "blend")
 PLAIN: Sequence[Policy] = ("fcfs", "paper")
 
 
-def scanner_of(requests: list[Request], plan: Schedule, replicas: ReplicaSet) -> ReplicaScanner:
+def scanner_of(
+    requests: list[Request],
+    plan: Schedule,
+    replicas: ReplicaSet,
+    carried: Carried | None = None,
+) -> ReplicaScanner:
     return ReplicaScanner(
         plan,
         prompt_tokens=np.array([len(one.prompt) for one in requests]),
@@ -41,6 +48,7 @@ def scanner_of(requests: list[Request], plan: Schedule, replicas: ReplicaSet) ->
         replicas=replicas,
         hardware=hardware_preset("a100-80g"),
         model=model_preset("llama-3-8b"),
+        carried=carried,
     )
 
 
@@ -109,6 +117,50 @@ def test_a_replica_with_nothing_left_takes_over_what_another_has_not_begun() -> 
     assert sorted(rows) == list(range(64))
     ran_in = np.bincount([replicas.placement.of_row[row] for row in rows])
     assert ran_in[1] > 2 * ran_in[0]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=40),
+    st.integers(2, 4),
+    st.integers(1, 4),
+    st.integers(0, 60),
+    st.sampled_from(PLAIN),
+    st.integers(0, 60),
+)
+def test_what_runs_in_a_replica_runs_on_there_when_another_schedule_begins(
+    lengths: list[int], count: int, slots: int, steps: int, policy: Policy, dies_at: int
+) -> None:
+    requests = grouped(len(lengths), size=1, shared=16, own=8, max_tokens=60)
+    held = capacity(max_sequences=slots)
+    kind = type("Once", (DiesOnce,), {"deaths": 0, "steps": -dies_at})
+    replicas = local_set(
+        lambda _: kind(held, step_s=step_s, output_tokens=lambda one: lengths[one.row]), count
+    )
+    assert replicas.wait_ready(0)
+    first, inside = scanner_of(requests, schedule(requests), replicas), set[int]()
+    done = answers(list(islice(run(first, requests.__getitem__, replicas, inside=inside), steps)))
+    told, where = replicas.ages(), dict(replicas.placement.of_row)
+    left = np.isin(np.arange(len(requests)), done, invert=True)
+    ages = {row: told.get(row, 1) for row in inside}
+    carried = Carried(ages, np.ones(len(requests), np.int64), None)
+    plan = schedule(requests, policy=policy).only(left)
+    second, submitted = scanner_of(requests, plan, replicas, carried), list[int]()
+    lost: set[int] = set()
+
+    for report in run(
+        second, requests.__getitem__, replicas, on_admit=submitted.extend, inside=inside
+    ):
+        done += answers([report])
+        lost |= {row for one in report.lost for row in one.rows}
+
+    assert sorted(done) == list(range(len(requests)))
+    assert set(submitted).isdisjoint(set(ages) - lost)
+    assert len(submitted) == len(set(submitted)) or lost
+    stayed = set(ages) - lost
+    assert {row: where[row] for row in stayed} == {
+        row: replicas.placement.of_row[row] for row in stayed
+    }
 
 
 class Ledger:

@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from blend.core.engines import Engine
+from blend.core.engines.ray_head import RayHead, connect
 from blend.core.engines.ray_replicas import RayReplica, ReplicaHost, host_arguments
 from blend.core.engines.replicas import Replica
 from blend.core.engines.scratch import end_processes, make_scratch
@@ -30,9 +30,6 @@ OBJECT_STORE_BYTES = 80 << 20
 
 LONGEST_FOLDER = 30
 """Ray's sockets lie 76 bytes below their folder, and Unix allows a name of 107."""
-
-ANSWER_S = 5.0
-"""A cluster that is there takes a connection sooner."""
 
 PLACE_S = 30
 """So long is waited for what others use of a cluster that is large enough."""
@@ -51,10 +48,14 @@ _QUIET = {
 
 
 class RayCluster:
-    """A cluster that we have joined, and the room that is set aside in it for replicas."""
+    """A cluster that we have joined, and the room that is set aside in it for replicas.
+
+    Whatever is asked of it raises BlendError once its head is lost.
+    """
 
     def __init__(self, ray: Any):
         self._ray = ray
+        self._head = RayHead(ray.get_runtime_context().gcs_address)
         self._group: Any = None
         self._needs: Needs = {}
 
@@ -77,6 +78,7 @@ class RayCluster:
         The first time for all of them; later, when machines may be gone, for as many as there is
         room for. Raises BlendError when there is too little.
         """
+        self._head.wait()
         at_least = count if self._group is None else 1
         self._release()
         room = 0
@@ -125,6 +127,7 @@ class RayCluster:
 
         A ``bound`` engine keeps to as many processors of its machine as are set aside for it.
         """
+        self._head.wait()
         strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
             placement_group=self._group, placement_group_bundle_index=number
         )
@@ -135,12 +138,12 @@ class RayCluster:
             scheduling_strategy=strategy,
         )(ReplicaHost)
         cores = self._needs["CPU"] if bound else 0
-        return RayReplica(
-            self._ray, host.remote(*host_arguments(engine, environment, number, cores))
-        )
+        actor = host.remote(*host_arguments(engine, environment, number, cores))
+        return RayReplica(self._ray, actor, self._head)
 
     def wait(self, replicas: Sequence[Replica], timeout_s: float) -> Sequence[Replica]:
         """Return the replicas whose step has ended, after *timeout_s* seconds at the latest."""
+        self._head.look()
         by_ref = {one.step_ref: one for one in replicas if isinstance(one, RayReplica)}
         refs = list(by_ref)
         if not refs or not self._ray.wait(refs, timeout=timeout_s)[0]:
@@ -233,7 +236,8 @@ def _start(ray: Any, scratch: Path, cpus: int) -> None:
                 object_store_memory=OBJECT_STORE_BYTES,
                 _temp_dir=str(scratch),
             )
-        except _REFUSALS as error:
+        except Exception as error:
+            # Ray raises plain ones, too, as where a machine is too busy to start it in time.
             raise BlendError(
                 f"no Ray can be started: {error}",
                 hint="`--data-parallel-size 1` goes without it",
@@ -241,15 +245,12 @@ def _start(ray: Any, scratch: Path, cpus: int) -> None:
             ) from error
 
 
-_REFUSALS = (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError)
-
-
 def _join(ray: Any, address: str) -> None:
     # One try: by default Ray takes twenty of 40 seconds for who answers and is no cluster.
     with _environment({"RAY_gcs_server_port_wait_time_s": "1"}):
         try:
             _init(ray, address=address)
-        except (*_REFUSALS, ray.exceptions.RayError) as error:
+        except Exception as error:
             raise BlendError(
                 f"the Ray cluster cannot be joined: {address}: {_first_line(error)}",
                 hint=_remedy(error),
@@ -267,7 +268,7 @@ def _refuse_silent(address: str) -> None:
             "of the cluster",
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S).close()
+        connect(address)
     except (OSError, OverflowError) as error:
         raise BlendError(
             f"no Ray cluster answers: {address}: {error}",

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from blend.core.engines import Aborted, Capacity, Engine, EngineDiedError, StepReport
+from blend.core.engines.ray_head import RayHead
 from blend.core.errors import MISMATCH, RESUMABLE, BlendError, ExitCode
 from blend.core.request import Request
 
@@ -87,6 +88,13 @@ class ReplicaHost:
         except EngineDiedError as death:
             return Death(death.reason, death.log)
 
+    def ages(self) -> Mapping[int, int] | Death:
+        """Say how far the requests inside are."""
+        try:
+            return self._engine.ages()
+        except EngineDiedError as death:
+            return Death(death.reason, death.log)
+
     def abort(self) -> Aborted | Death:
         """Drop every request inside."""
         try:
@@ -137,11 +145,12 @@ def _place_here(number: int) -> int:
 
 
 class RayReplica:
-    """A Replica that lives in an actor."""
+    """A Replica that lives in an actor of the cluster that a *head* leads."""
 
-    def __init__(self, ray: Any, actor: Any):
+    def __init__(self, ray: Any, actor: Any, head: RayHead):
         self._ray = ray
         self._actor = actor
+        self._head = head
         self._ready = actor.ready.remote()
         self._capacity: Capacity | None = None
         self.step_ref: Any = None
@@ -151,6 +160,7 @@ class RayReplica:
         if self._capacity is None:
             ready, _ = self._ray.wait([self._ready], timeout=timeout_s)
             if not ready:
+                self._head.look()
                 return False
             said = self._said(self._ready)
             if isinstance(said, Refusal):
@@ -175,6 +185,11 @@ class RayReplica:
         report: StepReport = self._said(ref)
         return report
 
+    def ages(self) -> Mapping[int, int]:
+        """Return the output tokens of each row inside, behind its step."""
+        ages: Mapping[int, int] = self._said(self._actor.ages.remote())
+        return ages
+
     def abort(self) -> Aborted:
         """Drop every request inside and say what came of them."""
         aborted: Aborted = self._said(self._actor.abort.remote())
@@ -185,7 +200,9 @@ class RayReplica:
         ray = self._ray
         with suppress(ray.exceptions.RayError):
             if self._capacity is not None:
-                ray.get(self._actor.close.remote(), timeout=_LEAVE_S)
+                # All have to be told before Ray ends us, too, for want of a head.
+                leave_s = _LEAVE_S if self._head.answers else 0
+                ray.get(self._actor.close.remote(), timeout=leave_s)
         with suppress(ray.exceptions.RayError):
             ray.kill(self._actor)
 
@@ -223,5 +240,7 @@ def _cannot_start(error: Exception) -> BlendError:
         # So it is when only one of both sides asks for a token; Ray takes up one that lies about.
         hint = f"`RAY_AUTH_MODE=disabled` where the cluster asks for no token; {hint}"
     return BlendError(
-        f"a replica cannot start on its machine: {last.strip()}", hint=hint, exit_code=RESUMABLE
+        f"a replica cannot start on its machine: {last.strip().rstrip('.')}",
+        hint=hint,
+        exit_code=RESUMABLE,
     )

@@ -7,6 +7,7 @@ invariant: a row that was submitted is answered, or lost with its replica, exact
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -51,6 +52,10 @@ class Replica(Protocol):
 
     def ended(self) -> StepReport:
         """Return what the step has moved; waits for it. Raises EngineDiedError."""
+        ...
+
+    def ages(self) -> Mapping[int, int]:
+        """Return the output tokens of each row inside, behind its step. Raises EngineDiedError."""
         ...
 
     def abort(self) -> Aborted:
@@ -123,6 +128,10 @@ class ReplicaSet:
         assert replica is not None
         return replica.capacity
 
+    def last_of(self, number: int) -> StepReport | None:
+        """Return what the replica of a number has reported last."""
+        return self._places[number].last
+
     def wait_ready(self, timeout_s: float | None = None) -> bool:
         """Wait until all run, for *timeout_s* each at most; say whether they do.
 
@@ -171,8 +180,20 @@ class ReplicaSet:
         return self._together(parts, lost)
 
     def ages(self) -> Mapping[int, int]:
-        """Return 0 for each row inside: how far it is, replicas are not asked while they step."""
-        return {row: 0 for place in self._places for row in place.inside}
+        """Return the output tokens that each row inside has, over all its sequences.
+
+        Waits for the steps that have begun; what they have answered, or lost, is missing.
+        """
+        ages: dict[int, int] = {}
+        for place in (self._places[number] for number in self.living):
+            queued = {request.row for request in place.queued}
+            if place.inside - queued:
+                assert place.replica is not None
+                # A death is told by the next step.
+                with suppress(EngineDiedError):
+                    ages |= place.replica.ages()
+            ages |= dict.fromkeys(queued, 0)
+        return ages
 
     def abort(self) -> Aborted:
         """Drop every request inside and say what came of them; the replicas can be used on."""
@@ -245,14 +266,12 @@ class ReplicaSet:
             place.replica.close()
         fresh = _Place(None, restarts=place.restarts + 1)
         self._places[number] = fresh
+        given = f"; its {len(lost.rows):,} unfinished requests are given back" if lost.rows else ""
         again = ""
         if self.living and fresh.restarts <= self._max_restarts:
             fresh.replica = self._start(number)
             again = ", and another starts"
-        self._say(
-            f"replica {number + 1}: {death.reason}; "
-            f"its {len(lost.rows):,} unfinished requests are given back{again}"
-        )
+        self._say(f"replica {number + 1}: {death.reason}{given}{again}")
         return lost
 
     def _look_for_fresh(self) -> None:

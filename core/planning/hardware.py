@@ -16,6 +16,7 @@ from blend.core.planning.parameters import (
     attention_width,
     count_parameters,
     dtype_bytes,
+    kv_copies,
     kv_values_per_token,
     text_config,
     weight_bits,
@@ -168,26 +169,33 @@ def model_config(name: str) -> Mapping[str, Any]:
 
 
 def model_shape(
-    config: Mapping[str, Any], *, name: str, dtype: str | None = None, kv_dtype: str | None = None
+    config: Mapping[str, Any],
+    *,
+    name: str,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    tensor: int = 1,
 ) -> ModelShape:
     """Return the shape of the model that a Hugging Face config.json describes.
 
     Knows grouped, multi-query and latent attention, mixtures of experts and quantised weights;
-    ``dtype`` and ``kv_dtype`` override the stored types. Sliding windows count as full attention.
-    BlendError names a field that is missing.
+    ``dtype`` and ``kv_dtype`` override the stored types. What more than one of the ``tensor``
+    devices of a layer hold, and read, of a token's cache counts for each of them. Sliding windows
+    count as full attention. BlendError names a field that is missing.
     """
     text = text_config(config)
     value_bytes = dtype_bytes(dtype or text.get("dtype") or text.get("torch_dtype") or "bfloat16")
     kv_bytes = dtype_bytes(kv_dtype) if kv_dtype and kv_dtype != "auto" else value_bytes
     count = count_parameters(text, name=name)
     bits = weight_bits(config, text) or 8 * value_bytes
+    kv_values = kv_values_per_token(text, name=name) * kv_copies(text, tensor, name=name)
     return ModelShape(
         name=name,
         parameters=count.total,
         active_parameters=count.active,
         layers=count.layers,
         hidden=attention_width(text, name=name),
-        kv_bytes_per_token=kv_values_per_token(text, name=name) * kv_bytes,
+        kv_bytes_per_token=kv_values * kv_bytes,
         weight_bytes=(count.total - count.embedding) * bits / 8 + count.embedding * value_bytes,
         activation_bytes=count.hidden * value_bytes,
     )

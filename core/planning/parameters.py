@@ -123,6 +123,15 @@ def kv_values_per_token(config: Config, *, name: str) -> int:
     return (layers - recurrent) * 2 * _kv_heads(config, name) * _head_size(config, name)
 
 
+def kv_copies(config: Config, tensor: int, *, name: str) -> int:
+    """Return how many of *tensor* devices that share each layer hold the same part of the cache.
+
+    Its heads are dealt out, and repeated where there are fewer; latent attention has but one.
+    """
+    heads = 1 if config.get("kv_lora_rank") else _kv_heads(config, name)
+    return max(1, tensor // heads)
+
+
 def weight_bits(config: Config, text: Config) -> float | None:
     """Return the bits of a quantised weight, None when the weights are not quantised."""
     quantization = config.get("quantization_config") or text.get("quantization_config")

@@ -7,14 +7,15 @@ The invariant: of the rows that a scanner names, all but the carried ones are re
 How old the answers of carried rows are, a scanner does not learn: it takes them for new.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from blend.core.engines import StepReport, silence
-from blend.core.running.scan import PassingScanner, Scanner
+from blend.core.engines import Capacity, StepReport, silence
+from blend.core.running.scan import DealtScanner, PassingScanner, open_scanner
+from blend.core.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,21 @@ class Carried:
 class CarryingScanner(PassingScanner):
     """Passes on what another scanner admits, but for the rows that are inside already."""
 
-    def __init__(self, inner: Scanner, carried: Carried):
+    def __init__(self, inner: DealtScanner, carried: Carried):
         super().__init__(inner)
+        self._dealt = inner
         self._carried = carried
         self._unnamed = set(carried.ages)
         self._ended: set[int] = set()
 
     @property
-    def unnamed(self) -> int:
-        """How many of those inside the scanner has not come to yet."""
-        return len(self._unnamed)
+    def unnamed(self) -> frozenset[int]:
+        """The rows inside that the scanner has still to name."""
+        return frozenset(self._unnamed)
+
+    def deal(self, schedule: Schedule) -> None:
+        """Put the rows of *schedule*, with those unnamed, in the place of those not admitted."""
+        self._dealt.deal(_beginning_with(schedule, self._unnamed, self._carried))
 
     def admit(self) -> Sequence[int]:
         """Return the rows to submit now, once those inside have been counted as far as they fit."""
@@ -70,3 +76,26 @@ class CarryingScanner(PassingScanner):
         # Their prompts were computed before, which no report will say again.
         told = replace(silence(self._carried.last), silent=False, prefilled=prefilled)
         self._inner.observe(told)
+
+
+def open_carrying(
+    schedule: Schedule,
+    *,
+    prompt_tokens: npt.NDArray[np.integer],
+    sequences: npt.NDArray[np.integer],
+    capacity: Capacity,
+    carried: Carried | None,
+) -> DealtScanner:
+    """Return the scanner of the schedule's policy, which finds what is *carried* inside."""
+    if carried:
+        schedule = _beginning_with(schedule, carried.ages, carried)
+    scanner = open_scanner(
+        schedule, prompt_tokens=prompt_tokens, sequences=sequences, capacity=capacity
+    )
+    return CarryingScanner(scanner, carried) if carried else scanner
+
+
+def _beginning_with(schedule: Schedule, rows: Iterable[int], carried: Carried) -> Schedule:
+    inside = np.zeros(len(carried.sequences), np.bool_)
+    inside[list(rows)] = True
+    return schedule.beginning_with(inside)

@@ -7,7 +7,7 @@ a row that is lost again may be what kills them, and is left for a run of its ow
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,8 @@ from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.interference import TURNS
 from blend.core.planning.parts import CutName, cut, part_of, walk_of
 from blend.core.planning.tree import Ints
-from blend.core.running.scan import DealtScanner, open_scanner
+from blend.core.running.carried import Carried, CarryingScanner, open_carrying
+from blend.core.running.scan import DealtScanner
 from blend.core.schedule import Schedule
 
 LOOK_SHARE = 0.05
@@ -28,11 +29,15 @@ LOOK_SHARE = 0.05
 
 @dataclass(slots=True)
 class _Post:
-    """One replica: its positions, how many are left, and since which step rows run in it."""
+    """One replica: its positions, how many are left, and since which step rows run in it.
+
+    ``carried`` ran in it before there was a scanner.
+    """
 
     positions: Ints
     left: int = 0
     scanner: DealtScanner | None = None
+    carried: Carried | None = None
     since: dict[int, int] = field(default_factory=dict)
     steps: int = 0
 
@@ -52,6 +57,7 @@ class ReplicaScanner:
         hardware: Hardware,
         model: ModelShape,
         how: CutName = "subtrees",
+        carried: Carried | None = None,
     ):
         self._schedule = schedule
         self._sizes = (prompt_tokens, sequences)
@@ -73,10 +79,21 @@ class ReplicaScanner:
         self._moved = False
         self._living: list[int] = []
         part = cut(self._walk, len(replicas), how=how)
-        self._posts = [
-            _Post(np.flatnonzero(part == one), int((part == one).sum()))
-            for one in range(len(replicas))
-        ]
+        self._posts = [_Post(np.flatnonzero(part == one)) for one in range(len(replicas))]
+        if carried:
+            self._carry(carried)
+        for number, post in enumerate(self._posts):
+            post.positions = self._left(number)
+            post.left = len(post.positions)
+
+    def _carry(self, carried: Carried) -> None:
+        """Leave the rows that run where they run: they are nobody's to admit, or to be dealt."""
+        sequences, of_row = self._sizes[1], self._replicas.placement.of_row
+        for number, post in enumerate(self._posts):
+            ages = {row: age for row, age in carried.ages.items() if of_row[row] == number}
+            post.carried = replace(carried, ages=ages, last=self._replicas.last_of(number))
+            post.since = {row: -age // int(sequences[row]) for row, age in ages.items()}
+            self._shut(ages)
 
     @property
     def done(self) -> bool:
@@ -101,10 +118,13 @@ class ReplicaScanner:
             rows += admitted
         return rows
 
-    def _close(self, post: _Post, rows: Sequence[int]) -> None:
+    def _shut(self, rows: Iterable[int]) -> None:
         positions = [self._place[row] for row in rows]
         self._open[positions] = False
         self._open_s -= float(self._work[positions].sum())
+
+    def _close(self, post: _Post, rows: Sequence[int]) -> None:
+        self._shut(rows)
         post.left -= len(rows)
         self._moved |= bool(rows)
 
@@ -138,11 +158,13 @@ class ReplicaScanner:
         for number in living:
             post = self._posts[number]
             if post.scanner is None:
-                post.scanner = open_scanner(
-                    part_of(self._schedule, self._walk, self._left(number)),
+                inside = post.carried.ages if post.carried else ()
+                post.scanner = open_carrying(
+                    self._part_with(inside, self._left(number)),
                     prompt_tokens=self._sizes[0],
                     sequences=self._sizes[1],
                     capacity=self._replicas.capacity_of(number),
+                    carried=post.carried,
                 )
         for number, post in enumerate(self._posts):
             if number not in living and post.left and living:
@@ -153,7 +175,7 @@ class ReplicaScanner:
     def _take_back(self, number: int, rows: Iterable[int]) -> None:
         """Open the rows again that a dead replica has lost, for the first time."""
         post = self._posts[number]
-        post.scanner, post.steps = None, 0
+        post.scanner, post.carried, post.steps = None, None, 0
         post.since.clear()
         again = [row for row in rows if row not in self._lost]
         self._lost.update(again)
@@ -188,7 +210,14 @@ class ReplicaScanner:
         post = self._posts[number]
         post.positions, post.left = np.sort(positions), len(positions)
         if post.scanner is not None:
-            post.scanner.deal(part_of(self._schedule, self._walk, post.positions))
+            scanner = post.scanner
+            inside = scanner.unnamed if isinstance(scanner, CarryingScanner) else frozenset()
+            scanner.deal(self._part_with(inside, post.positions))
+
+    def _part_with(self, inside: Iterable[int], positions: Ints) -> Schedule:
+        """Return the schedule of *positions* and of the rows *inside*."""
+        with_inside = np.union1d([self._place[row] for row in inside], positions)
+        return part_of(self._schedule, self._walk, with_inside.astype(np.int64))
 
     def _left(self, number: int) -> Ints:
         positions = self._posts[number].positions
@@ -202,6 +231,7 @@ def open_replica_scanner(
     prompt_tokens: npt.NDArray[np.integer],
     sequences: npt.NDArray[np.integer],
     capacity: Capacity,  # noqa: ARG001 - each replica has its own
+    carried: Carried | None,
     replicas: ReplicaSet,
     hardware: Hardware,
     model: ModelShape,
@@ -214,4 +244,5 @@ def open_replica_scanner(
         replicas=replicas,
         hardware=hardware,
         model=model,
+        carried=carried,
     )

@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from blend.core.engines import Capacity, Engine
-from blend.core.running.scan import Scanner, open_scanner
+from blend.core.running.carried import Carried, open_carrying
+from blend.core.running.scan import Scanner
 from blend.core.schedule import Schedule
 
 
@@ -21,13 +22,14 @@ class OpenScanner(Protocol):
         prompt_tokens: npt.NDArray[np.integer],
         sequences: npt.NDArray[np.integer],
         capacity: Capacity,
+        carried: Carried | None,
     ) -> Scanner:
-        """Return a scanner that has admitted nothing."""
+        """Return a scanner that has admitted nothing; what is *carried* is inside already."""
         ...
 
 
 def _by_policy(_engine: Engine) -> OpenScanner:
-    return open_scanner
+    return open_carrying
 
 
 class Seat:
