@@ -12,10 +12,14 @@ from tests.chaos.subject import Stage
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows with results, how many were in flight, and how often rows began once more."""
+    """The rows with results, and how often rows began once more.
+
+    ``in_flight`` rows run, says the job; ``unsaved`` ones have begun, and have no result.
+    """
 
     answered: Set[int]
     in_flight: int
+    unsaved: int
     again: int
 
 
@@ -28,17 +32,21 @@ def examine(job: Path, folder: Path) -> Found:
         if file.exists():
             shutil.copy(file, folder)
     if not (folder / job.name).exists():
-        return Found(frozenset(), 0, 0)
+        return Found(frozenset(), 0, 0, 0)
     with closing(sqlite3.connect(folder / job.name)) as sql:
         assert sql.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert sql.execute("PRAGMA foreign_key_check").fetchall() == []
         if not sql.execute("PRAGMA user_version").fetchone()[0]:
-            return Found(frozenset(), 0, 0)
+            return Found(frozenset(), 0, 0, 0)
         answered = frozenset(row for (row,) in sql.execute("SELECT row FROM results"))
         started = sql.execute("SELECT count(*) FROM attempts WHERE running_in IS NOT NULL")
+        unsaved = sql.execute(
+            "SELECT count(*) FROM attempts WHERE row NOT IN (SELECT row FROM results)"
+        )
         # A row that got the answer of another has begun no time.
         again = sql.execute("SELECT total(max(attempts - 1, 0)) FROM results")
-        return Found(answered, started.fetchone()[0], int(again.fetchone()[0]))
+        counts = (int(one.fetchone()[0]) for one in (started, unsaved, again))
+        return Found(answered, *counts)
 
 
 def share_done(job: Path, stage: Stage, rows: int) -> float:

@@ -17,9 +17,10 @@ LEAVE_S = 60.0
 class Round:
     """A folder of its own with a job, what accidents have cost so far, and how to end well.
 
-    ``lost`` are the rows that the job says were in flight at the accidents; None once an accident
-    took committed rows, so that nothing bounds what is computed again. ``tidy`` until an accident
-    leaves nobody to remove scratch files; ``full`` while the disk takes no word of what ended.
+    ``lost`` are the rows that the job says were in flight at the accidents, and those whose results
+    a full disk did not take; None once an accident took committed rows, so that nothing bounds what
+    is computed again. ``tidy`` until an accident leaves nobody to remove scratch files; ``full``
+    while the disk is.
     """
 
     def __init__(self, subject: Subject, folder: Path, *, name: str, seed: str):
@@ -74,9 +75,11 @@ class Round:
         return code
 
     def _count_lost(self, found: Found) -> None:
-        assert found.in_flight <= IN_FLIGHT[self.subject.engine], found.in_flight
+        # What a full disk did not take may have been given back since, in the room that is left.
+        lost = found.unsaved if self.full else found.in_flight
+        assert lost <= IN_FLIGHT[self.subject.engine], lost
         if self.lost is not None:
-            self.lost += found.in_flight
+            self.lost += lost
 
     def forget_saved(self) -> None:
         """An accident took what the last transaction had saved: no promise is broken by that."""
