@@ -58,7 +58,7 @@ test-vllm: setup ## run the tests on a real vLLM, two at a time
 test-fast: setup ## run the quick tests among those that start no vLLM (a minute or two)
 	$(BIN)/pytest $(PARALLEL) -m "not vllm and not slow and not cluster" $(PYTEST_ARGS)
 
-test-cluster: setup ## run the tests on a Ray cluster of two nodes (two minutes on a quiet machine)
+test-cluster: setup ## run the tests on a Ray cluster of two nodes (five minutes on a quiet machine)
 	$(BIN)/pytest -m cluster $(PYTEST_ARGS)
 
 lint: setup ## check style and formatting
