@@ -25,13 +25,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import simulated_on
-from benchmarks.paper.cells import Cell, engine_of, measure
+from benchmarks.paper.cells import Cell, engine_of, measure, work_on
 from benchmarks.paper.markdown import spread, table
-from benchmarks.traces import PAPER_HARDWARE, PAPER_MODEL, Floats, Ints
+from benchmarks.traces import Floats, Ints
 from benchmarks.unknown_lengths import Room, begun_in_turns, long_answers, reads, room_of
 from benchmarks.workloads import TABLE_2, table_2
 from blend.core.planning.engine_model import EngineModel
-from blend.core.planning.optimum import Work, work_of
+from blend.core.planning.optimum import Work
 
 REPLICAS = (2, 4, 8)
 AT_A_TIME = (8, 12, 16, 24, 32, 48)
@@ -120,10 +120,7 @@ def _rooms(read: Sequence[Floats | Ints], work: Work, engine: EngineModel) -> li
 def bounds_s(cell: Cell) -> dict[int, tuple[float, float]]:
     """Return, by replicas, the seconds when answers may move, and with one queue."""
     workload, engine = table_2(_name(cell), n=cell.n, seed=cell.seed), engine_of(cell)
-    work = work_of(
-        workload.tree(), workload.output_tokens, hardware=PAPER_HARDWARE, model=PAPER_MODEL,
-        attention=False,
-    )  # fmt: skip
+    work = work_on(workload, workload.tree(), engine)
     prompt, answer = long_answers(workload)
     rng = np.random.default_rng(0)
     found = {}

@@ -22,12 +22,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import simulated_on
-from benchmarks.paper.cells import Cell, engine_of, measure
+from benchmarks.paper.cells import Cell, engine_of, measure, work_on
 from benchmarks.paper.markdown import number, table
-from benchmarks.traces import PAPER_HARDWARE, PAPER_MODEL, Floats, Ints
+from benchmarks.traces import Floats, Ints
 from benchmarks.workloads import TABLE_2, Workload, table_2
 from blend.core.planning.engine_model import EngineModel
-from blend.core.planning.optimum import Work, practical_optimum_s, work_of
+from blend.core.planning.optimum import Work, practical_optimum_s
 
 LONG_TOKENS = 65_536
 """Limits above which a request is one of the memory side."""
@@ -116,10 +116,7 @@ def long_answers(workload: Workload) -> tuple[Ints, Ints]:
 def shares(workload: Workload, cell: Cell) -> list[str]:
     """Return the line of a workload: shares of the practical optimum."""
     engine = engine_of(cell)
-    work = work_of(
-        workload.tree(), workload.output_tokens, hardware=PAPER_HARDWARE, model=PAPER_MODEL,
-        attention=False,
-    )  # fmt: skip
+    work = work_on(workload, workload.tree(), engine)
     optimum_s = practical_optimum_s(work)
     prompt, answer = long_answers(workload)
     at_once = least_s(reads(prompt, answer, np.zeros_like(answer)), work, engine)

@@ -104,16 +104,29 @@ def warm_up_schedule(
         every_cohort=by_class,
         seed=options.seed,
     )
-    schedule = plan_on(
-        options.engine(), prompts, policy="dfs", observations=None, tree=tree, seed=options.seed
-    ).schedule
     sampled = np.zeros(len(prompts), np.bool_)
     sampled[sample] = True
-    beside = compute_bound_rows(schedule, ~sampled, share=BESIDE_SHARE)
+    ahead = run_ahead(options.engine(), prompts, tree, sampled, seed=options.seed)
     open_rows, rows = job.pending(), prompts.job_rows
     pending = open_rows[rows]
-    ahead = schedule.only((sampled | beside) & pending).beginning_with(sampled)
-    return rows[sampled & pending], ahead.renumbered(rows, total=len(open_rows))
+    renumbered = ahead.only(pending).renumbered(rows, total=len(open_rows))
+    return rows[sampled & pending], renumbered
+
+
+def run_ahead(
+    engine: EngineModel,
+    prompts: Prompts,
+    tree: Tree,
+    sampled: npt.NDArray[np.bool_],
+    *,
+    seed: int,
+) -> Schedule:
+    """Return the rows *sampled*, (n,), and behind them the first that are compute-bound."""
+    schedule = plan_on(
+        engine, prompts, policy="dfs", observations=None, tree=tree, seed=seed
+    ).schedule
+    beside = compute_bound_rows(schedule, ~sampled, share=BESIDE_SHARE)
+    return schedule.only(sampled | beside).beginning_with(sampled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,8 @@ def _simulated(
     ).together
 
 
-def _work(workload: Workload, tree: Tree, engine: EngineModel) -> Work:
+def work_on(workload: Workload, tree: Tree, engine: EngineModel) -> Work:
+    """Return the work of *workload*, whose tree or one like it is *tree*, on *engine*."""
     return work_of(
         tree,
         workload.output_tokens,
@@ -227,7 +228,7 @@ def _of_each(
     """Return the outcome with the bounds of replicas that share the work evenly."""
     if replicas == 1:
         return outcome
-    work = _work(workload, tree, engine).shared_by(replicas)
+    work = work_on(workload, tree, engine).shared_by(replicas)
     return replace(
         outcome,
         optimum_s=practical_optimum_s(work, interference=engine.interference),
@@ -364,7 +365,7 @@ def _outcome(
     plan_s: float,
     began: float,
 ) -> Outcome:
-    work = _work(workload, tree, engine)
+    work = work_on(workload, tree, engine)
     line = simulated.timeline
     stretches = min(POINTS, len(line.seconds))
     cuts = np.arange(stretches, dtype=np.int64) * len(line.seconds) // stretches

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.paper.cells import Cell, engine_of
+from benchmarks.paper.cells import Cell, engine_of, work_on
 from benchmarks.paper.markdown import number, spread, table
 from benchmarks.paper.section import Results, Scale, Section, conditions, trace_cells
 from benchmarks.workloads import TABLE_2, table_2
 from blend.cli.planning import SAMPLE_S
-from blend.core.planning.optimum import practical_optimum_s, work_of
+from blend.core.planning.optimum import practical_optimum_s
 from blend.core.planning.tree import tree_of
 
 TOLD = ("sample told", "warm-up", "all known")
@@ -80,13 +80,7 @@ def _most(name: str, n: int, scale: Scale) -> float:
     in_blocks = tree_of(tree.rows, lengths=tree.lengths, lcp=shared)
     optimum_s, least_s = (
         practical_optimum_s(
-            work_of(
-                one,
-                workload.output_tokens,
-                hardware=engine.hardware,
-                model=engine.model,
-                attention=engine.attention,
-            ),
+            work_on(workload, one, engine),
             interference=engine.interference,
         )
         for one in (tree, in_blocks)

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.traces import Ints
-from blend.cli.planning import BESIDE_SHARE, SAMPLE_S
-from blend.core.planning.choice import compute_bound_rows
+from blend.cli.planning import SAMPLE_S, run_ahead
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.lengths import Observations
-from blend.core.planning.plan import Plan, plan_on
+from blend.core.planning.plan import Plan
 from blend.core.planning.simulate import Simulated
 from blend.core.planning.tree import Tree
 from blend.core.planning.virtual_run import Run, world_of
@@ -37,11 +36,7 @@ def warmed_run(
     seed: int,
 ) -> tuple[Observations, Plan, Simulated]:
     """Return what the plan knows, the plan, and the whole run; ``sampled`` (n,) by row."""
-    in_depth = plan_on(
-        engine, prompts, policy="dfs", observations=None, tree=tree, seed=seed
-    ).schedule
-    beside = compute_bound_rows(in_depth, ~sampled, share=BESIDE_SHARE)
-    ahead = in_depth.only(sampled | beside).beginning_with(sampled)
+    ahead = run_ahead(engine, prompts, tree, sampled, seed=seed)
     world = world_of(tree, output_tokens=output_tokens, engine=engine)
     run = Run(world, ahead, line_steps=line_steps)
     while run.seconds < SAMPLE_S and np.isnan(world.finished_s[sampled & world.fits]).any():
