@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from blend.core.engines import StepReport
 from blend.core.engines.sim import SimEngine
 from blend.core.request import Request
-from blend.core.running.carried import Carried, CarryingScanner
+from blend.core.running.carried import Carried, open_carrying
 from blend.core.running.executor import run
 from blend.core.running.scan import Scanner
 from blend.core.schedule import POLICIES, Policy, Schedule
@@ -39,14 +39,16 @@ def going_on(
     last: StepReport | None,
 ) -> Scanner:
     """Return the scanner of a plan that finds these rows inside, and those done."""
-    pending, carried = np.ones(len(requests), np.bool_), np.zeros(len(requests), np.bool_)
+    pending = np.ones(len(requests), np.bool_)
     pending[list(done)] = False
-    carried[list(inside)] = True
-    left = plan.only(pending).beginning_with(carried)
     told, sequences = engine.ages(), np.array([one.sequences for one in requests])
     ages = {row: told.get(row, 1) for row in inside}
-    return CarryingScanner(
-        scanner_of(requests, left, engine.capacity), Carried(ages, sequences, last)
+    return open_carrying(
+        plan.only(pending),
+        prompt_tokens=np.array([len(one.prompt) for one in requests]),
+        sequences=sequences,
+        capacity=engine.capacity,
+        carried=Carried(ages, sequences, last),
     )
 
 

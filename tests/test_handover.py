@@ -8,7 +8,7 @@ import pytest
 from blend.core.engines.sim import SimEngine
 from blend.core.planning.tree import build_tree
 from blend.core.planning.virtual_run import Run, world_of
-from blend.core.running.carried import Carried, CarryingScanner
+from blend.core.running.carried import Carried, open_carrying
 from blend.core.running.executor import run
 from blend.core.schedule import Schedule
 from tests.prompt_sets import prompts_of
@@ -46,11 +46,13 @@ def through_objects(case: Case, steps: int) -> tuple[int, dict[int, int], int, i
             break
     told, begun = engine.ages(), len(reports)
     ages = {row: told.get(row, 1) for row in inside}
-    carried = np.zeros(len(pending), np.bool_)
-    carried[list(inside)] = True
-    scanner = CarryingScanner(
-        scanner_of(case.requests, case.plan.only(pending).beginning_with(carried), engine.capacity),
-        Carried(ages, np.ones(len(pending), np.int64), reports[-1]),
+    ones = np.ones(len(pending), np.int64)
+    scanner = open_carrying(
+        case.plan.only(pending),
+        prompt_tokens=np.array([len(one.prompt) for one in case.requests]),
+        sequences=ones,
+        capacity=engine.capacity,
+        carried=Carried(ages, ones, reports[-1]),
     )
     reports += run(scanner, case.requests.__getitem__, engine, inside=inside)
     return begun, ages, len(reports), sum(one.prefill_tokens for one in reports)

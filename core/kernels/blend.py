@@ -45,6 +45,7 @@ from blend.core.kernels.flight import (
     next_started,
     note_finished,
     note_report,
+    start,
     withdraw,
 )
 from blend.core.kernels.forecast import (
@@ -70,7 +71,15 @@ from blend.core.kernels.gate import (
     note_prefill,
     room_for,
 )
-from blend.core.kernels.inside import NOT_YET, Inside, age_bin, age_of, new_inside, take_out
+from blend.core.kernels.inside import (
+    NOT_YET,
+    Inside,
+    age_bin,
+    age_of,
+    decodes,
+    new_inside,
+    take_out,
+)
 from blend.core.kernels.survival import (
     BINS,
     Beliefs,
@@ -78,6 +87,7 @@ from blend.core.kernels.survival import (
     bin_of,
     estimate_all,
     expected,
+    forget,
     learn,
 )
 from blend.core.running.in_flight import AHEAD_STEPS, WAITING_SEQUENCES
@@ -423,6 +433,38 @@ def _enter(blend: Blend, position: int, side: int) -> int:
 
 
 @compiled
+def carry_blended(blend: Blend, inside: Any, ages: Any) -> None:
+    """Count the rows at the ends of the order that are *inside* already, whatever else would fit.
+
+    By row: whether it is inside, and the tokens of each of its answers, 0 before the first.
+    """
+    state = blend.state[0]
+    while state.left <= state.right and inside[blend.order[state.left]]:
+        _carry(blend, state.left, LEFT, ages[blend.order[state.left]])
+    while state.left <= state.right and inside[blend.order[state.right]]:
+        _carry(blend, state.right, RIGHT, ages[blend.order[state.right]])
+
+
+@compiled
+def _carry(blend: Blend, position: int, side: int, age: float) -> None:
+    state = blend.state[0]
+    urgent, tokens = state.urgent, state.backlog
+    row = _enter(blend, position, side)
+    if age <= 0.0:
+        return
+    start(blend.flight, row)
+    if state.gated:
+        let_out(blend.gate, row)
+    state.urgent, state.backlog = urgent, tokens
+    _start_decoding(blend, row)
+    one = _record(blend, row)
+    one.since -= int(age)
+    state.reading += one.going * age
+    # From here on its age is looked up, as long as it runs.
+    forget(blend.beliefs, row, age)
+
+
+@compiled
 def _put_inside(blend: Blend, row: int, tokens: int, side: int) -> None:
     state, beliefs = blend.state[0], blend.beliefs
     blend.inside.place[row] = state.inside
@@ -532,7 +574,7 @@ def _set_going(blend: Blend) -> None:
         alive = alive_at(blend.beliefs, one.row, age)
         some = 1.0 - (1.0 - alive) ** n
         one.going = max(n * alive / some, 1.0) if some > 1e-9 else 1.0
-        if one.since >= 0:
+        if decodes(one):
             state.decoders += one.going
             state.reading += one.going * (one.prompt + age)
 
@@ -555,7 +597,7 @@ def _estimate(blend: Blend) -> None:
     blend.ages[:] = blend.beliefs.censored
     for i in range(blend.state[0].inside):
         one = blend.inside.records[i]
-        if one.since >= 0:
+        if decodes(one):
             blend.ages[one.label, age_bin(one, age_of(one, blend.state[0].step))] += one.going
     estimate_all(blend.beliefs, blend.ages)
 
@@ -766,7 +808,7 @@ def _finish(blend: Blend, row: int, tokens: int) -> None:
     """Take in that a row has ended, with so many answer tokens."""
     state, one = blend.state[0], _record(blend, row)
     age = age_of(one, state.step)
-    if one.since >= 0:
+    if decodes(one):
         state.decoders -= one.going
         state.reading -= one.going * (one.prompt + age)
     _leave(blend, row)

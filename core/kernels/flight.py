@@ -113,7 +113,7 @@ def withdraw(flight: Flight, row: int) -> None:
 @compiled
 def note_finished(flight: Flight, row: int) -> bool:
     """Count a row as finished; tell whether it had not been seen to start."""
-    fresh = _start(flight, row)
+    fresh = start(flight, row)
     flight.mark[row] = FINISHED
     flight.counts[0].ended += flight.copies[row]
     flight.counts[0].inside -= flight.copies[row]
@@ -141,7 +141,7 @@ def next_started(flight: Flight) -> int:
         if flight.mark[row] == QUEUED:
             if counts.queued <= unstarted(flight):
                 return -1
-            _start(flight, row)
+            start(flight, row)
             counts.first += 1
             return row
         counts.first += 1
@@ -149,7 +149,8 @@ def next_started(flight: Flight) -> int:
 
 
 @compiled
-def _start(flight: Flight, row: int) -> bool:
+def start(flight: Flight, row: int) -> bool:
+    """Count a row as started; tell whether it waited until now."""
     if flight.mark[row] != QUEUED:
         return False
     flight.mark[row] = STARTED

@@ -12,7 +12,8 @@ import numpy as np
 from blend.core.kernels.compiled import compiled
 from blend.core.kernels.survival import EDGE, bin_of
 
-NOT_YET = -1
+NOT_YET = -(1 << 62)
+"""In the place of a step; what was inside before has begun in a step below 0."""
 
 ROW_INSIDE = np.dtype(
     [
@@ -52,9 +53,15 @@ def take_out(inside: Inside, row: int, count: int) -> None:
 
 
 @compiled
+def decodes(one: Any) -> bool:
+    """Tell whether a row, by its record, has begun to decode."""
+    return bool(one.since != NOT_YET)
+
+
+@compiled
 def age_of(one: Any, step: int) -> float:
     """Return the tokens that a row, by its record, has decoded."""
-    return 0.0 if one.since < 0 else float(step - one.since)
+    return float(step - one.since) if decodes(one) else 0.0
 
 
 @compiled

@@ -153,3 +153,13 @@ def expected(beliefs: Beliefs, row: int) -> float:
 def learn(beliefs: Beliefs, row: int, tokens: float, answers: float) -> None:
     """Take in that answers have ended with so many tokens each."""
     beliefs.events[beliefs.label[row], bin_of(tokens)] += answers
+
+
+@compiled
+def forget(beliefs: Beliefs, row: int, age: float) -> None:
+    """Take back that the answer of *row* was cut off, at this age or before."""
+    censored = beliefs.censored[beliefs.label[row]]
+    for b in range(bin_of(age), -1, -1):
+        if censored[b] >= 1.0:
+            censored[b] -= 1.0
+            return

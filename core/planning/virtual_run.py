@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from blend.core.engines import StepReport
 from blend.core.planning.engine_model import EngineModel
 from blend.core.planning.simulate import Simulated, Timeline, block_keys, blocks_of_use
 from blend.core.planning.tree import Floats, Ints, Tree
@@ -121,8 +120,9 @@ class Run:
 
         world = self._world
         left = schedule.only(np.isnan(world.finished_s) & world.fits)
-        state = handed_over(left, world, self._state, self._step)
-        self._scan = _Blended(world, left, state)
+        # What has been reported and not heard is in the engine's state.
+        self._unheard.ring[:] = 0
+        self._scan = _Blended(world, left, handed_over(left, world, self._state).state)
 
     @property
     def ages(self) -> dict[int, int]:
@@ -140,15 +140,6 @@ class Run:
         timeline = Timeline(self._line_steps, **columns)
         finished_s = self._world.finished_s
         return Simulated(**sums, refused=refused, finished_s=finished_s, timeline=timeline)
-
-    def _step(self, pace: int | None) -> StepReport:
-        from blend.core.kernels import loop
-        from blend.core.planning.handover import report_of
-
-        book = (self._world.finished_s, self._total, self._lines, self._line_steps)
-        most = loop.UNPACED if pace is None else pace
-        at = loop.run_on(self._state, _clock(self._world.engine), most, self._unheard, *book)
-        return report_of(self._unheard, at)
 
     @property
     def _inside(self) -> int:

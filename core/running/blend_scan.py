@@ -1,6 +1,6 @@
 """The blending scanner as an object around its kernel; the rules are in `kernels.blend`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,13 @@ class BlendScanner:
         """Take rows back that were admitted last and not submitted."""
         for row in rows:
             kernel.withdraw_blended(self._state, row)
+
+    def carry(self, ages: Mapping[int, float]) -> None:
+        """Count rows at the ends of the schedule that are inside already, by row their ages."""
+        inside, age = np.zeros(len(self._prompt_tokens), np.bool_), np.zeros(len(self._prompt_tokens))
+        rows = list(ages)
+        inside[rows], age[rows] = True, list(ages.values())
+        kernel.carry_blended(self._state, inside, age)
 
     def observe(self, report: StepReport) -> None:
         """Learn from the answers that have ended, and free what they held."""

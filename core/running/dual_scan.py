@@ -16,7 +16,7 @@ shared prefixes empty. The first row of an empty side brings its prefix along an
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,6 +112,12 @@ class DualScanner:
         self._schedule = schedule
         self._ends = [0, len(schedule) - 1]
 
+    def carry(self, ages: Mapping[int, float]) -> None:
+        """Count rows at the ends of the schedule that are inside already, as if they were new."""
+        for side in (LEFT, RIGHT):
+            while not self.done and int(self._schedule.order[self._ends[side]]) in ages:
+                self._put_inside(side, self._row_at(self._ends[side], side))
+
     def withdraw(self, rows: Sequence[int]) -> None:
         """Take rows back that were admitted last and not submitted."""
         for row in rows:
@@ -161,6 +167,9 @@ class DualScanner:
     def _enter(self, side: int, record: _Row) -> int | None:
         if not self._inside.room(record.sequences, tokens=record.uncached_tokens):
             return None
+        return self._put_inside(side, record)
+
+    def _put_inside(self, side: int, record: _Row) -> int:
         row = int(self._schedule.order[self._ends[side]])
         self._inside.enter(row, sequences=record.sequences, tokens=record.uncached_tokens)
         self._rows[row] = record

@@ -19,7 +19,7 @@ from blend.core.planning.hardware import Hardware, ModelShape
 from blend.core.planning.interference import TURNS
 from blend.core.planning.parts import CutName, cut, part_of, walk_of
 from blend.core.planning.tree import Ints
-from blend.core.running.carried import Carried, CarryingScanner, open_carrying
+from blend.core.running.carried import Carried, open_carrying
 from blend.core.running.scan import DealtScanner
 from blend.core.schedule import Schedule
 
@@ -158,9 +158,10 @@ class ReplicaScanner:
         for number in living:
             post = self._posts[number]
             if post.scanner is None:
-                inside = post.carried.ages if post.carried else ()
+                ages = post.carried.ages if post.carried else {}
+                inside = np.array([self._place[row] for row in ages], np.int64)
                 post.scanner = open_carrying(
-                    self._part_with(inside, self._left(number)),
+                    part_of(self._schedule, self._walk, np.union1d(inside, self._left(number))),
                     prompt_tokens=self._sizes[0],
                     sequences=self._sizes[1],
                     capacity=self._replicas.capacity_of(number),
@@ -210,14 +211,7 @@ class ReplicaScanner:
         post = self._posts[number]
         post.positions, post.left = np.sort(positions), len(positions)
         if post.scanner is not None:
-            scanner = post.scanner
-            inside = scanner.unnamed if isinstance(scanner, CarryingScanner) else frozenset()
-            scanner.deal(self._part_with(inside, post.positions))
-
-    def _part_with(self, inside: Iterable[int], positions: Ints) -> Schedule:
-        """Return the schedule of *positions* and of the rows *inside*."""
-        with_inside = np.union1d([self._place[row] for row in inside], positions)
-        return part_of(self._schedule, self._walk, with_inside.astype(np.int64))
+            post.scanner.deal(part_of(self._schedule, self._walk, post.positions))
 
     def _left(self, number: int) -> Ints:
         positions = self._posts[number].positions

@@ -4,7 +4,7 @@ The scanner decides all admissions and the engine decides nothing about order, s
 drives a simulated and a real engine. Every row of the schedule is admitted exactly once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -72,10 +72,17 @@ class PassingScanner:
 
 
 class DealtScanner(Scanner, Protocol):
-    """A scanner whose rows to come can be changed for others."""
+    """A scanner whose rows to come can be changed for others, and that may find some inside."""
 
     def deal(self, schedule: Schedule) -> None:
         """Put the rows of *schedule* in the place of those not admitted."""
+        ...
+
+    def carry(self, ages: Mapping[int, float]) -> None:
+        """Count rows at the ends of the schedule that are inside already, by row their ages.
+
+        An age: the tokens of each answer of a row, 0 before the first.
+        """
         ...
 
 
@@ -125,19 +132,20 @@ class OrderScanner:
         """Return the rows that the engine has room for."""
         rows = []
         while not self.done:
-            row = int(self._schedule.order[self._next])
-            sequences = int(self._sequences[row])
-            tokens = int(self._schedule.uncached_tokens[self._next])
+            sequences, tokens = self._size()
             if not self._inside.room(sequences, tokens=tokens):
                 break
-            self._inside.enter(row, sequences=sequences, tokens=tokens)
-            self._next += 1
-            rows.append(row)
+            rows.append(self._enter())
         return rows
 
     def deal(self, schedule: Schedule) -> None:
         """Put the rows of *schedule* in the place of those not admitted."""
         self._schedule, self._next = schedule, 0
+
+    def carry(self, ages: Mapping[int, float]) -> None:
+        """Count rows at the beginning of the schedule that are inside already."""
+        while not self.done and int(self._schedule.order[self._next]) in ages:
+            self._enter()
 
     def withdraw(self, rows: Sequence[int]) -> None:
         """Take rows back that were admitted last and not submitted."""
@@ -147,3 +155,14 @@ class OrderScanner:
     def observe(self, report: StepReport) -> None:
         """Take in what the engine has reported."""
         self._inside.observe(report)
+
+    def _size(self) -> tuple[int, int]:
+        """Return the sequences of the next row, and its prompt tokens to compute."""
+        row = self._schedule.order[self._next]
+        return int(self._sequences[row]), int(self._schedule.uncached_tokens[self._next])
+
+    def _enter(self) -> int:
+        row, (sequences, tokens) = int(self._schedule.order[self._next]), self._size()
+        self._inside.enter(row, sequences=sequences, tokens=tokens)
+        self._next += 1
+        return row
