@@ -98,6 +98,7 @@ class _JobLives:
         self._answered = 0
         self._results = 0
         self._result_bytes = 0
+        self._ended = False
         self._timed: TimedScanner | None = None
         self._losses: list[Lost] = []
 
@@ -154,7 +155,7 @@ class _JobLives:
         return f"; about {rows * bytes_each:,.0f} bytes for the {rows:,} requests that are left"
 
     def _ending(self) -> bool:
-        return self._context.ending or self.left.carried is not None
+        return self._context.ending or self._ended
 
     def _work(
         self,
@@ -185,14 +186,14 @@ class _JobLives:
         )
         for report in reports:
             take(report)
-            ends = self._context.until(report)
-            if self._context.dropping or (ends and self._job.deaths()):
+            self._ended = self._context.until(report)
+            if self._context.dropping or (self._ended and self._job.deaths()):
                 aborted = engine.abort()
                 take(aborted.report)
                 inside.clear()
                 self.left = Left(dropped=aborted.tokens)
                 return
-            if ends:
+            if self._ended:
                 told = engine.ages()
                 # What is missing is about to be answered.
                 ages = {row: told.get(row, 1) for row in inside}
