@@ -25,8 +25,11 @@ SPREAD, SPREAD_WEIGHT = 0.7, 2.0
 
 UNKNOWN_SPREAD = 1.2
 
-GUESS_WEIGHT = 1.0
-"""The answers that a guess from `max_tokens` weighs as, where others were cut off."""
+GUESS_WEIGHT = 8.0
+"""The answers that a guess from `max_tokens` weighs as, where others were cut off.
+
+Few have ended by then, and too low an estimate lets more in than the cache holds in the end.
+"""
 
 ROUNDS, NEAR = 60, 1e-4
 
