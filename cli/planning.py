@@ -24,9 +24,10 @@ from blend.core.planning.plan import BY_CLASS, Plan, plan_on
 from blend.core.planning.profile import with_costs
 from blend.core.planning.prompt_lint import lint_prompts
 from blend.core.planning.tree import Tree
+from blend.core.planning.wanted import WantedAnswers
 from blend.core.planning.ways import ANY, Reach, paced_ways, told_of
 from blend.core.prompts import Prompts
-from blend.core.schedule import PolicyChoice, Schedule
+from blend.core.schedule import Policy, PolicyChoice, Schedule
 from blend.store.job import Job
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,9 @@ SAMPLE_S = 30.0
 
 DRAWS = 5
 """How often a plan draws lengths, as far as its time allows."""
+
+CLASS_MINIMUM, MINIMUM = 30, 8
+"""What is sampled of a cohort at least, for policies with classes and for the others."""
 
 BESIDE_SHARE = 0.1
 """Of the tokens to compute, what may run beside a sample: the rest is left for the plan."""
@@ -81,36 +85,53 @@ class PlanOptions:
         return engine if self.costs is None else with_costs(engine, self.costs)
 
 
-def sample_schedule(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> Schedule:
-    """Return the rows to run ahead of planning, in depth-first order."""
-    sampled, ahead = warm_up_schedule(job, prompts, tree, options)
-    return ahead.at(np.arange(len(sampled)))
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """What runs ahead of a plan: the rows ``sampled``, and the ``schedule`` that begins with them.
 
-
-def warm_up_schedule(
-    job: Job, prompts: Prompts, tree: Tree, options: PlanOptions
-) -> tuple[npt.NDArray[np.int64], Schedule]:
-    """Return the sampled rows, and a schedule of them and of others behind them.
-
-    Those are compute-bound by all that is known, what any plan begins with. The order of either is
-    depth-first.
+    ``wanted``: the answers to see before the plan is made.
     """
+
+    sampled: npt.NDArray[np.int64]
+    schedule: Schedule
+    wanted: WantedAnswers
+
+    @property
+    def sample(self) -> Schedule:
+        """The schedule of the sampled rows alone."""
+        return self.schedule.at(np.isin(self.schedule.order, self.sampled))
+
+
+def warm_up_of(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> WarmUp:
+    """Return what of an open job runs before its plan is made."""
     by_class = options.policy in (*BY_CLASS, "auto")
+    minimum = CLASS_MINIMUM if by_class else MINIMUM
     sample = choose_sample(
         tree,
         prompts,
         probability=options.sample_rate,
-        minimum=30 if by_class else 8,
+        minimum=minimum,
         every_cohort=by_class,
         seed=options.seed,
     )
     sampled = np.zeros(len(prompts), np.bool_)
     sampled[sample] = True
-    ahead = run_ahead(options.engine(), prompts, tree, sampled, seed=options.seed)
     open_rows, rows = job.pending(), prompts.job_rows
     pending = open_rows[rows]
-    renumbered = ahead.only(pending).renumbered(rows, total=len(open_rows))
-    return rows[sampled & pending], renumbered
+    ahead = run_ahead(
+        options.engine(),
+        prompts,
+        tree,
+        sampled,
+        policy=options.policy,
+        reach=options.reach,
+        seed=options.seed,
+    )
+    return WarmUp(
+        rows[sampled & pending],
+        ahead.only(pending).renumbered(rows, total=len(open_rows)),
+        WantedAnswers(tree, prompts, sampled & pending, minimum=minimum),
+    )
 
 
 def run_ahead(
@@ -119,14 +140,23 @@ def run_ahead(
     tree: Tree,
     sampled: npt.NDArray[np.bool_],
     *,
+    policy: PolicyChoice,
+    reach: Reach,
     seed: int,
 ) -> Schedule:
-    """Return the rows *sampled*, (n,), and behind them the first that are compute-bound."""
-    schedule = plan_on(
-        engine, prompts, policy="dfs", observations=None, tree=tree, seed=seed
-    ).schedule
-    beside = compute_bound_rows(schedule, ~sampled, share=BESIDE_SHARE)
-    return schedule.only(sampled | beside).beginning_with(sampled)
+    """Return the rows *sampled*, (n,), and behind them what may run before there is a plan.
+
+    Where rows blend that is all, as by the plan of one who has seen no answer: long answers grow
+    from the beginning, and prompts keep the pace that lets them. Elsewhere the sample runs in
+    depth-first order, and of the compute-bound rows a part.
+    """
+    blends = policy in ("blend", "auto")
+    order: Policy = "blend" if blends else "dfs"
+    plan = plan_on(engine, prompts, policy=order, observations=None, tree=tree, seed=seed)
+    if blends:
+        return _paced(plan, engine, reach).schedule.beginning_with(sampled)
+    beside = compute_bound_rows(plan.schedule, ~sampled, share=BESIDE_SHARE)
+    return plan.schedule.only(sampled | beside).beginning_with(sampled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +250,12 @@ def _paced(plan: Plan, engine: EngineModel, reach: Reach) -> Plan:
 
 
 def _guarded_plan(context: _PlanContext) -> Plan:
-    from blend.core.planning.guard import guarded_plan, warm_up  # numba is slow to import
+    from blend.core.planning.guard import guarded_plan  # numba is slow to import
 
     clock = context.clock
     clock.limit_s = max(clock.limit_s, CHOOSE_S)
     with clock.stopped():
-        if not simulator_compiled():
-            logger.info("compiling the simulator, which takes a minute or two, once")
-        warm_up(context.engine)
+        ready_to_simulate(context.engine)
     return guarded_plan(
         context.prompts,
         context.tree,
@@ -238,6 +266,15 @@ def _guarded_plan(context: _PlanContext) -> Plan:
         draws=DRAWS,
         wanted=clock.left,
     )
+
+
+def ready_to_simulate(engine: EngineModel) -> None:
+    """Compile what simulates runs, which decides in real ones too; say so where that takes long."""
+    from blend.core.planning.guard import warm_up  # numba is slow to import
+
+    if not simulator_compiled():
+        logger.info("compiling the simulator, which takes a minute or two, once")
+    warm_up(engine)
 
 
 def _with_outlook(plan: Plan, context: _PlanContext) -> Plan:

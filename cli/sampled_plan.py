@@ -18,7 +18,7 @@ from blend.cli.job_run import expected_run, expected_words
 from blend.cli.machine import CALIBRATED, this_hardware
 from blend.cli.made_plan import MadePlan, Planned
 from blend.cli.observing import find_followers, observations_of
-from blend.cli.planning import PlanOptions, make_plan, sample_schedule
+from blend.cli.planning import PlanOptions, make_plan, warm_up_of
 from blend.cli.profiles import best_profile, measured_line, parallel_of
 from blend.cli.progress import Watch, unwatched
 from blend.cli.session import Session, opened_session, run_sample
@@ -177,7 +177,7 @@ def save_and_say(job: Job, made: MadePlan, followers: Followers, *, engine: str)
 
 def _sample(session: Session, inputs: PlanInputs, settings: PlanOptions) -> Mapping[int, int]:
     """Run the sample; return the output tokens that each row had which was cut off."""
-    schedule = sample_schedule(session.job, inputs.prompts, inputs.tree, settings)
+    schedule = warm_up_of(session.job, inputs.prompts, inputs.tree, settings).sample
     ran = run_sample(session, schedule, bound_s=settings.sample_s)
     if ran is None:
         return {}

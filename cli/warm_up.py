@@ -1,9 +1,9 @@
 """The warm-up of `blend run`: its plan is made while the engine is at work.
 
-The sample runs beside compute-bound rows, which any plan would begin with. Once it has ended, or
-its bound has passed, the plan is made of what has been seen, with the ages of the answers that go
-on; what is inside the engine when it is ready is handed on to the execution. So nothing runs twice,
-and no time is lost waiting.
+The sample runs first, and others behind it. Once enough of its answers have ended, or its bound has
+passed, the plan is made of what has been seen, with the ages of the answers that go on; what is
+inside the engine when it is ready is handed on to the execution. So nothing runs twice, and no time
+is lost waiting.
 """
 
 import logging
@@ -11,17 +11,15 @@ import threading
 from concurrent.futures import Future, wait
 from functools import partial
 
-import numpy as np
-import numpy.typing as npt
-
 from blend.cli.made_plan import MadePlan, Planned
 from blend.cli.observing import observations_of
-from blend.cli.planning import PlanOptions, make_plan, warm_up_schedule
+from blend.cli.planning import PlanOptions, make_plan, ready_to_simulate, warm_up_of
 from blend.cli.running import POLL_S
 from blend.cli.sampled_plan import PlanInputs, as_measured, plan_inputs, save_and_say
 from blend.cli.session import Ran, Session, run_sample
 from blend.cli.wording import counted, duration
 from blend.core.engines import StepReport
+from blend.core.planning.wanted import WantedAnswers
 from blend.core.running.carried import Carried
 
 logger = logging.getLogger(__name__)
@@ -35,29 +33,31 @@ def warm_up_and_plan(session: Session, settings: PlanOptions) -> Carried | None:
     """
     job = session.job
     inputs = plan_inputs(job, settings)
-    sampled, schedule = warm_up_schedule(job, inputs.prompts, inputs.tree, settings)
-    making = _PlanInTheMaking(session, inputs, settings, sampled)
-    ran = run_sample(session, schedule, until=making.observe)
+    warm_up = warm_up_of(job, inputs.prompts, inputs.tree, settings)
+    if warm_up.schedule.blending is not None:
+        # While the engine starts.
+        ready_to_simulate(settings.engine())
+    making = _PlanInTheMaking(session, inputs, settings, warm_up.wanted)
+    ran = run_sample(session, warm_up.schedule, until=making.observe)
     made = making.result()
     if ran:
-        _say_how_it_went(ran, sampled=len(sampled), beside=len(schedule) - len(sampled))
+        _say_how_it_went(ran, sampled=len(warm_up.sampled))
     if made is None:
         return None
     save_and_say(job, made, inputs.followers, engine=session.options.name)
     return ran.left.carried if ran else None
 
 
-def _say_how_it_went(ran: Ran, *, sampled: int, beside: int) -> None:
+def _say_how_it_went(ran: Ran, *, sampled: int) -> None:
     progress, carried, dropped = ran.progress, ran.left.carried, ran.left.dropped
-    others = f" and {counted(beside)} beside them" if beside else ""
     parts = [f"{counted(progress.answered + progress.failed)} have results"]
     if carried and carried.ages:
         parts.append(f"{counted(len(carried.ages))} go on")
     if dropped:
         parts.append(f"{counted(len(dropped))} cut off and given back")
     logger.info(
-        f"sampled {counted(sampled, 'requests')}{others} in {duration(progress.elapsed_s)}: "
-        + ", ".join(parts)
+        f"ran a sample of {counted(sampled, 'requests')} and others behind it for "
+        f"{duration(progress.elapsed_s)}: " + ", ".join(parts)
     )
 
 
@@ -69,12 +69,12 @@ class _PlanInTheMaking:
         session: Session,
         inputs: PlanInputs,
         settings: PlanOptions,
-        sampled: npt.NDArray[np.int64],
+        wanted: WantedAnswers,
     ):
         self._session = session
         self._inputs = inputs
         self._settings = settings
-        self._unanswered = set(sampled.tolist())
+        self._wanted = wanted
         self._answered: dict[int, int] = {}
         self._engine_s = 0.0
         self._future: Future[MadePlan] | None = None
@@ -83,11 +83,11 @@ class _PlanInTheMaking:
         """Take in a report of the run, and tell whether the plan is ready."""
         self._engine_s += report.seconds
         for completion in report.completions:
-            self._unanswered.discard(completion.row)
+            self._wanted.see(completion.row)
             if not completion.failed:
                 self._answered[completion.row] = completion.completion_tokens
         if self._future is None:
-            too_early = self._unanswered and self._engine_s < self._settings.sample_s
+            too_early = self._wanted and self._engine_s < self._settings.sample_s
             # What runs is finished when a person has asked to stop, and not planned for.
             if too_early or self._session.interrupt.asked:
                 return False

@@ -1,6 +1,7 @@
 """A schedule that begins while the engine is at work: what is inside is not begun again."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blend.core.engines import StepReport
+from blend.core.engines import Pacing, StepReport
 from blend.core.engines.sim import SimEngine
 from blend.core.request import Request
+from blend.core.running.blend_scan import BlendScanner
 from blend.core.running.carried import Carried, open_carrying
 from blend.core.running.executor import run
 from blend.core.running.scan import Scanner
@@ -95,3 +97,50 @@ def test_a_schedule_begins_with_what_is_inside_at_the_end_where_it_belongs(polic
     order = plan.beginning_with(inside).order.tolist()
 
     assert order == ([2, 0, 1, 4, 5, 3] if policy in ("paper", "blend") else [2, 3, 0, 1, 4, 5])
+
+
+@pytest.mark.slow  # compiles the kernels
+@pytest.mark.parametrize("pacing", ["step budget", "none"])
+def test_a_blending_scanner_knows_how_old_the_answers_are_that_it_finds(pacing: Pacing) -> None:
+    requests = grouped(2, size=4, shared=16, own=4, max_tokens=4_000)
+    limits = replace(capacity(16 * 4_000), pacing=pacing)
+    sequences = np.ones(8, np.int64)
+    ages = {0: 300, 1: 0, 7: 2_000}
+    scanner = open_carrying(
+        schedule(requests, policy="blend", density=[9] * 4 + [0.1] * 4),
+        prompt_tokens=np.full(8, 20),
+        sequences=sequences,
+        capacity=limits,
+        carried=Carried(ages, sequences, None),
+    )
+    assert isinstance(scanner, BlendScanner)
+    state, inside = scanner.state.state[0], scanner.state.inside
+
+    assert int(state["inside"]) == 3
+    # The second still waits for its prompt to be computed.
+    assert float(state["decoders"]) == 2.0
+    assert float(state["reading"]) == 20 + 300 + 20 + 2_000
+    records = inside.records[:3]
+    assert dict(zip(records["row"].tolist(), records["memory_side"].tolist(), strict=True)) == {
+        0: 0,
+        1: 0,
+        7: 1,
+    }
+    # What is computed next is the prompt that waits, and those of rows to come.
+    assert not set(scanner.admit()) & set(ages)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_inside_counts_even_where_it_would_never_be_let_in(policy: Policy) -> None:
+    requests = grouped(1, size=12, shared=16, own=48, max_tokens=400)
+    sequences = np.ones(12, np.int64)
+    scanner = open_carrying(
+        schedule(requests, policy=policy),
+        prompt_tokens=np.full(12, 64),
+        sequences=sequences,
+        capacity=capacity(64, max_sequences=2),
+        carried=Carried(dict.fromkeys(range(11), 10), sequences, None),
+    )
+
+    assert list(scanner.admit()) == []
+    assert not scanner.done

@@ -20,7 +20,7 @@ from blend.cli.exporting import export
 from blend.cli.made_plan import Planned
 from blend.cli.observing import find_followers as find_job_followers
 from blend.cli.observing import observations_of
-from blend.cli.planning import PlanOptions, make_plan, sample_schedule
+from blend.cli.planning import PlanOptions, make_plan, warm_up_of
 from blend.cli.run_context import RunContext
 from blend.cli.running import run_rows
 from blend.core.engines.sim import SimEngine
@@ -247,7 +247,7 @@ def run_to_the_end(job: Job, options: PlanOptions, output: Path) -> list[dict[st
     prompts = job.prompts(followers.others(len(job)))
     tree = build_tree(prompts)
     seat = Seat(lambda: SimEngine(capacity(), step_s=step_s))
-    run_rows(job, sample_schedule(job, prompts, tree, options), seat, SAMPLE)
+    run_rows(job, warm_up_of(job, prompts, tree, options).sample, seat, SAMPLE)
     seen = observations_of(job, prompts, {})
     make_plan(prompts, tree, options, seen, Planned.of(job)).save(job, followers)
     planned = job.schedule()

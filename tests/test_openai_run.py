@@ -222,11 +222,9 @@ def test_a_sample_that_is_not_through_goes_on_beside_the_plan_and_nothing_is_ask
     source: Path, tiny_tokenizer_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Whatever is sampled is only answered beside what the plan lets in.
+    briefly = ["--policy", "dfs", "--sample-seconds", "0.1", "--sample-rate", "0.2"]
     with serving(FaultyServer(answers_from=ROWS // 2)) as server:
-        argv = command(
-            source, server, tiny_tokenizer_dir, "--sample-seconds", "0.1", "--sample-rate", "0.2"
-        )
-        assert main(argv) == 0
+        assert main(command(source, server, tiny_tokenizer_dir, *briefly)) == 0
 
     assert "go on" in capsys.readouterr().err
     assert sorted(server.arrivals) == sorted(f"r{i}" for i in range(ROWS))

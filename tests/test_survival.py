@@ -111,3 +111,15 @@ def test_a_running_answer_beyond_all_that_was_seen_goes_on_for_a_while() -> None
 
     assert kernels.residual(found, 0, 1000.0) == pytest.approx(154.0)
     assert 0 < kernels.alive_after(found, 0, 1000.0, 100.0) < 1
+
+
+def test_an_answer_that_goes_on_is_no_longer_taken_as_cut_off_at_its_age_then() -> None:
+    ages = np.array([100.0, 100.0, 900.0])
+    beliefs = beliefs_of(np.array([50.0]), ages)
+
+    # It has grown since, into a bin where nothing was cut off.
+    kernels.forget(beliefs, 0, 300.0)
+    assert beliefs.censored[0].tolist() == binned(np.array([100.0, 900.0])).tolist()
+    kernels.forget(beliefs, 0, 100.0)
+    kernels.forget(beliefs, 0, 100.0)
+    assert beliefs.censored[0].tolist() == binned(np.array([900.0])).tolist()

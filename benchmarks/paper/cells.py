@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.paper.warm_up import warmed_run
 from benchmarks.traces import PAPER_HARDWARE, TraceName
 from benchmarks.workloads import Workload, mixture
-from blend.cli.planning import DRAWS
+from blend.cli.planning import CLASS_MINIMUM, DRAWS, MINIMUM
 from blend.core.planning.engine_model import EngineModel, Mode, StepCosts, engine_model
 from blend.core.planning.guard import guarded_plan, plain_schedule
 from blend.core.planning.hardware import Parallel, hardware_preset, model_preset, several
@@ -74,8 +74,6 @@ OVERLAPPED: tuple[System, ...] = tuple(one for one in FIXED if ENGINES[one][0] =
 # The guard chooses among the six ways that leave the engine's options alone.
 AS_IT_IS = Reach(("step-budget",), started=True)
 STEP_TOKENS, MAX_SEQUENCES = 2_048, 4_096
-# What `blend plan` samples of a cohort at least, for policies with classes and for the others.
-CLASS_MINIMUM, MINIMUM = 30, 8
 LINE_STEPS, POINTS = 64, 100
 
 
@@ -168,6 +166,8 @@ def measure(cell: Cell) -> Outcome:
             observed.finished,
             output_tokens=workload.output_tokens,
             plan_of=lambda seen: _plan(workload, tree, engine, seen, cell),
+            policy=policy_of(cell),
+            reach=AS_IT_IS,
             line_steps=LINE_STEPS,
             seed=cell.seed,
         )

@@ -45,11 +45,11 @@ REMARKS = {
     ),
     "lengths": (
         "`most` is what sharing in whole blocks leaves of the optimum, which counts every shared "
-        "token: no order can come to more, whatever it knows. In the large workloads a warm-up is "
-        "as good as a sample that costs nothing, though after its bound no long answer has ended: "
-        "the first guess, from `max_tokens`, is soon corrected by what runs. The small ones end "
-        "with a few long answers, whichever these are; there each that is begun late counts, and "
-        "so does every second of the warm-up."
+        "token: no order can come to more, whatever it knows. A warm-up comes near to a sample "
+        "that costs nothing: it is itself a run of the plan of one who has seen no answer, so that "
+        "long answers begin at once, beside prompts at a pace that lets them grow, and after its "
+        "bound a few have ended and the others are thousands of tokens old. The small workloads "
+        "end with a few long answers, whichever these are; there each that is begun late counts."
     ),
     "table-2": (
         "Figures at the smaller size depend on a few draws: a few dozen requests are its whole "

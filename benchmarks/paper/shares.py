@@ -93,11 +93,11 @@ def _text(scale: Scale, results: Results, _plots: Path) -> str:
         "## What is known of the lengths\n\nNot in the paper. Share of the practical optimum, mean "
         "[least-greatest] of the seeds. `sample told`: as in the rest of this report, the sample "
         "costs nothing and has told its lengths to the end. `warm-up as in run`: the sample is the "
-        "beginning of the run itself, as with `blend run`, with compute-bound rows behind it; "
-        f"after {SAMPLE_S:.0f} s the plan is made of what has ended and of how old the rest is, "
-        "and finds that inside. `all known`: every request says how long its answer will be. "
-        "`prototype`: a first study of the policy, in a simulator of its own and on the same "
-        "workloads, measured once; it is told which trace every request is of, and its sample "
+        "beginning of the run itself, as with `blend run`, with the others behind it, by a plan of "
+        f"guesses alone; after {SAMPLE_S:.0f} s the plan is made of what has ended and of how old "
+        "the rest is, and finds that inside. `all known`: every request says how long its answer "
+        "will be. `prototype`: a first study of the policy, in a simulator of its own and on the "
+        "same workloads, measured once; it is told which trace every request is of, and its sample "
         "costs nothing either.\n\n"
     )
     header = ["share of the optimum", "most", "prototype, sample told", "blend, sample told",

@@ -433,15 +433,15 @@ def _enter(blend: Blend, position: int, side: int) -> int:
 
 
 @compiled
-def carry_blended(blend: Blend, inside: Any, ages: Any) -> None:
-    """Count the rows at the ends of the order that are *inside* already, whatever else would fit.
+def carry_blended(blend: Blend, ages: Any) -> None:
+    """Count the rows at the ends of the order that are inside already, whatever else would fit.
 
-    By row: whether it is inside, and the tokens of each of its answers, 0 before the first.
+    *ages* by row: the tokens of each of its answers, 0 before the first, NaN if it is not inside.
     """
     state = blend.state[0]
-    while state.left <= state.right and inside[blend.order[state.left]]:
+    while state.left <= state.right and ages[blend.order[state.left]] >= 0.0:
         _carry(blend, state.left, LEFT, ages[blend.order[state.left]])
-    while state.left <= state.right and inside[blend.order[state.right]]:
+    while state.left <= state.right and ages[blend.order[state.right]] >= 0.0:
         _carry(blend, state.right, RIGHT, ages[blend.order[state.right]])
 
 

@@ -10,19 +10,22 @@ from blend.core.schedule import Schedule
 
 if TYPE_CHECKING:
     from blend.core.planning.virtual_run import World
-    from blend.core.running.blend_scan import BlendScanner
 
 
-def handed_over(schedule: Schedule, world: "World", engine: Any) -> "BlendScanner":
-    """Return the scanner of a blending *schedule*, with all counted that is inside *engine*."""
+def handed_over(schedule: Schedule, world: "World", engine: Any) -> Any:
+    """Return the state of a blending *schedule*'s scanner, which counts all inside *engine*."""
+    from blend.core.running.blend_scan import BlendScanner  # numba is slow to import
+
     ones = np.ones(len(world.prompts), np.int64)
-    return open_carrying(
+    scanner = open_carrying(
         schedule,
         prompt_tokens=world.prompts,
         sequences=ones,
         capacity=world.engine.capacity,
         carried=Carried(ages_of(engine), ones, _gauges(engine)),
     )
+    assert isinstance(scanner, BlendScanner)
+    return scanner.state
 
 
 def ages_of(engine: Any) -> dict[int, int]:

@@ -122,7 +122,7 @@ class Run:
         left = schedule.only(np.isnan(world.finished_s) & world.fits)
         # What has been reported and not heard is in the engine's state.
         self._unheard.ring[:] = 0
-        self._scan = _Blended(world, left, handed_over(left, world, self._state).state)
+        self._scan = _Blended(world, left, handed_over(left, world, self._state))
 
     @property
     def ages(self) -> dict[int, int]:

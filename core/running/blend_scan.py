@@ -149,10 +149,9 @@ class BlendScanner:
 
     def carry(self, ages: Mapping[int, float]) -> None:
         """Count rows at the ends of the schedule that are inside already, by row their ages."""
-        inside, age = np.zeros(len(self._prompt_tokens), np.bool_), np.zeros(len(self._prompt_tokens))
-        rows = list(ages)
-        inside[rows], age[rows] = True, list(ages.values())
-        kernel.carry_blended(self._state, inside, age)
+        age = np.full(len(self._prompt_tokens), np.nan)
+        age[list(ages)] = list(ages.values())
+        kernel.carry_blended(self._state, age)
 
     def observe(self, report: StepReport) -> None:
         """Learn from the answers that have ended, and free what they held."""
