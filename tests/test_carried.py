@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from blend.core.engines import Pacing, StepReport
 from blend.core.engines.sim import SimEngine
+from blend.core.planning.classes import Mode
 from blend.core.request import Request
 from blend.core.running.blend_scan import BlendScanner
 from blend.core.running.carried import Carried, open_carrying
 from blend.core.running.executor import run
-from blend.core.running.scan import Scanner
+from blend.core.running.scan import Scanner, open_scanner
 from blend.core.schedule import POLICIES, Policy, Schedule
 from tests.small_jobs import capacity, grouped, scanner_of, schedule
 from tests.test_scan import LaggingEngine, plans
@@ -144,3 +145,30 @@ def test_what_is_inside_counts_even_where_it_would_never_be_let_in(policy: Polic
 
     assert list(scanner.admit()) == []
     assert not scanner.done
+
+
+@pytest.mark.slow  # compiles the kernels
+@pytest.mark.parametrize("mode", ["overlapped", "sequential"])
+def test_fewer_begin_where_a_class_is_known_by_the_few_that_ended_before_the_bound(
+    mode: Mode,
+) -> None:
+    requests = grouped(60, size=1, shared=0, own=10, max_tokens=400)
+    plan = schedule(requests, policy="blend", density=[0.1] * 60)
+    assert plan.blending is not None
+    one_class = replace(plan.blending.classes, label=np.ones(60, np.int32))
+    blending = replace(plan.blending, classes=one_class, mode=mode, weights_s=0.0, read_s=1e-3)
+    told = replace(plan, blending=blending)
+    admitted = []
+    for cut_off in (False, True):
+        scanner = open_scanner(
+            told,
+            prompt_tokens=np.full(60, 10),
+            sequences=np.ones(60, np.int64),
+            capacity=replace(capacity(1_600, max_sequences=60), pacing="step budget"),
+        )
+        assert isinstance(scanner, BlendScanner)
+        scanner.state.beliefs.doubted[:] = cut_off
+        admitted.append(len(scanner.admit()))
+
+    assert 0 < admitted[0] < 60
+    assert (admitted[1] < admitted[0]) == (mode == "overlapped")

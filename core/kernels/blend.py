@@ -103,6 +103,7 @@ LEAST_RESERVE, MOST_RESERVE = 0.03, 0.35  # of the memory
 BESIDE_RESERVE = 0.25  # the least where operators overlap
 LEAST_BESIDE, MOST_BESIDE = 0.9, 1.0  # compute over memory seconds of a step that overlaps them
 FULL, SAFE = 0.99, 0.97
+DOUBT = 1.0  # deviations of the mean length, for each of the forecast's
 
 # Reads of the weights over other work: up to the first z is as it was given, so much further on it
 # is the boldest, so many deviations below the mean. Earlier where operators overlap: there only the
@@ -136,6 +137,7 @@ STATE = np.dtype(
         ("reserve", np.float64),
         ("peak", np.float64),  # of the memory side, forecast
         ("used_left", np.float64),
+        ("doubt", np.float64),  # how much more than forecast what enters may come to hold
         ("blocked", np.float64),  # room that the row at the left pointer lacks
         ("scale", np.float64),  # cache in use over what is believed
         ("lone", np.bool_),  # all that is left is memory-bound
@@ -196,7 +198,7 @@ def new_blend(
     state = np.zeros(1, STATE)
     state["right"] = len(order) - 1
     state["planned"] = -PLAN_STEPS
-    state["scale"] = 1.0
+    state["scale"] = state["doubt"] = 1.0
     state["gated"] = gated
     state["several"] = bool((copies > 1).any())
     blend = Blend(
@@ -494,7 +496,8 @@ def _right_fits(blend: Blend, position: int) -> bool:
     """Tell whether a row of the memory side fits beside the reserve at every horizon."""
     state = blend.state[0]
     row, tokens = blend.order[position], float(_uncached(blend, position))
-    memory = (blend.flight.counts[0].max_kv_tokens - state.reserve) / state.scale
+    memory = blend.flight.counts[0].max_kv_tokens - state.reserve
+    memory /= state.scale * state.doubt
     fit = _fits_now(blend, tokens) and fits(
         blend.forecast, blend.beliefs, row, tokens, state.caution, memory
     )
@@ -544,6 +547,7 @@ def _plan_when_due(blend: Blend) -> None:
     state.memory_steps = _memory_steps(blend, sight)
     state.answer_steps = _answer_steps(blend)
     _set_caution(blend, sight)
+    state.doubt = _doubt(blend)
     state.peak = state.scale * peak(blend.forecast, state.caution)
     if state.left <= state.right:
         _set_reserve(blend)
@@ -661,6 +665,23 @@ def _set_caution(blend: Blend, sight: Sight) -> None:
     risk = min(max((weights - least) / WEIGHTS_RANGE, 0.0), 1.0)
     state.risk = 0.0 if speed.overlapped and speed.movable else risk
     state.caution = speed.spread - state.risk * (speed.spread + BOLDEST)
+
+
+@compiled
+def _doubt(blend: Blend) -> float:
+    """Return how much more than forecast the rows at the right pointer may come to hold.
+
+    Their lengths vary together, where all that is known of them is the few that ended before their
+    sample was cut off; a cache that is full in the end starves the compute side beside it.
+    """
+    state, beliefs = blend.state[0], blend.beliefs
+    if not blend.speed.overlapped or state.left > state.right:
+        return 1.0
+    row = blend.order[state.right]
+    one = beliefs.label[row]
+    if not beliefs.doubted[one] or beliefs.known[row] > 0.0:
+        return 1.0
+    return 1.0 + DOUBT * max(state.caution, 0.0) / np.sqrt(1.0 + beliefs.events[one].sum())
 
 
 @compiled

@@ -31,6 +31,7 @@ class Beliefs(NamedTuple):
     events: Any
     censored: Any
     limit: Any  # (c,) no answer is longer
+    doubted: Any  # (c,) whether its sample was cut off
     survival: Any
     area: Any  # from each edge to infinity below the survival
     moments: Any  # (c, 2): E[d], E[d²]
@@ -48,6 +49,7 @@ def new_beliefs(
         events.astype(np.float64),
         censored.astype(np.float64),
         limit.astype(np.float64),
+        censored.sum(axis=1) > 0.0,
         np.zeros((classes, BINS + 1)),
         np.zeros((classes, BINS + 1)),
         np.ones((classes, 2)),
