@@ -68,4 +68,5 @@ def simulator_compiled() -> bool:
     """Tell whether the kernels of the simulator were compiled before."""
     from blend.core.kernels.compiled import kept  # numba is slow to import
 
-    return kept("loop.run_in_order")
+    # The last to be compiled.
+    return kept("blend.carry_blended") and kept("blend.hear_blended")

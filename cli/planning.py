@@ -47,6 +47,9 @@ DRAWS = 5
 CLASS_MINIMUM, MINIMUM = 30, 8
 """What is sampled of a cohort at least, for policies with classes and for the others."""
 
+BLENDING: tuple[PolicyChoice, ...] = ("blend", "auto")
+"""Policies whose rows blend, or may."""
+
 BESIDE_SHARE = 0.1
 """Of the tokens to compute, what may run beside a sample: the rest is left for the plan."""
 
@@ -103,14 +106,17 @@ class WarmUp:
 
 
 def warm_up_of(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> WarmUp:
-    """Return what of an open job runs before its plan is made."""
+    """Return what of an open job runs before its plan is made.
+
+    A plan that blends learns while it runs, and need not wait for more than a few answers of every
+    cohort; any other wants the whole sample.
+    """
     by_class = options.policy in (*BY_CLASS, "auto")
-    minimum = CLASS_MINIMUM if by_class else MINIMUM
     sample = choose_sample(
         tree,
         prompts,
         probability=options.sample_rate,
-        minimum=minimum,
+        minimum=CLASS_MINIMUM if by_class else MINIMUM,
         every_cohort=by_class,
         seed=options.seed,
     )
@@ -127,10 +133,14 @@ def warm_up_of(job: Job, prompts: Prompts, tree: Tree, options: PlanOptions) -> 
         reach=options.reach,
         seed=options.seed,
     )
+    if ahead.blending is not None:
+        ready_to_simulate(options.engine())
+    enough = CLASS_MINIMUM if options.policy in BLENDING else max(len(sample), 1)
+    wanted = WantedAnswers(tree, prompts, sampled, minimum=enough)
+    for row in rows[sampled & ~pending].tolist():
+        wanted.see(row)
     return WarmUp(
-        rows[sampled & pending],
-        ahead.only(pending).renumbered(rows, total=len(open_rows)),
-        WantedAnswers(tree, prompts, sampled & pending, minimum=minimum),
+        rows[sampled & pending], ahead.only(pending).renumbered(rows, total=len(open_rows)), wanted
     )
 
 
@@ -150,7 +160,7 @@ def run_ahead(
     from the beginning, and prompts keep the pace that lets them. Elsewhere the sample runs in
     depth-first order, and of the compute-bound rows a part.
     """
-    blends = policy in ("blend", "auto")
+    blends = policy in BLENDING
     order: Policy = "blend" if blends else "dfs"
     plan = plan_on(engine, prompts, policy=order, observations=None, tree=tree, seed=seed)
     if blends:

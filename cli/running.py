@@ -142,7 +142,7 @@ class _JobLives:
 
     def renew(self, reason: str) -> None:
         """Start a fresh engine, unless nothing more is to be begun."""
-        if not self._ending():
+        if not self._context.ending:
             self._context.say(f"{reason}: another engine starts")
             self._seat.renew()
 

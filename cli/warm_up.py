@@ -13,7 +13,7 @@ from functools import partial
 
 from blend.cli.made_plan import MadePlan, Planned
 from blend.cli.observing import observations_of
-from blend.cli.planning import PlanOptions, make_plan, ready_to_simulate, warm_up_of
+from blend.cli.planning import PlanOptions, WarmUp, make_plan, warm_up_of
 from blend.cli.running import POLL_S
 from blend.cli.sampled_plan import PlanInputs, as_measured, plan_inputs, save_and_say
 from blend.cli.session import Ran, Session, run_sample
@@ -34,31 +34,33 @@ def warm_up_and_plan(session: Session, settings: PlanOptions) -> Carried | None:
     job = session.job
     inputs = plan_inputs(job, settings)
     warm_up = warm_up_of(job, inputs.prompts, inputs.tree, settings)
-    if warm_up.schedule.blending is not None:
-        # While the engine starts.
-        ready_to_simulate(settings.engine())
     making = _PlanInTheMaking(session, inputs, settings, warm_up.wanted)
     ran = run_sample(session, warm_up.schedule, until=making.observe)
     made = making.result()
     if ran:
-        _say_how_it_went(ran, sampled=len(warm_up.sampled))
+        _say_how_it_went(ran, warm_up)
     if made is None:
         return None
     save_and_say(job, made, inputs.followers, engine=session.options.name)
     return ran.left.carried if ran else None
 
 
-def _say_how_it_went(ran: Ran, *, sampled: int) -> None:
+def _say_how_it_went(ran: Ran, warm_up: WarmUp) -> None:
     progress, carried, dropped = ran.progress, ran.left.carried, ran.left.dropped
     parts = [f"{counted(progress.answered + progress.failed)} have results"]
     if carried and carried.ages:
         parts.append(f"{counted(len(carried.ages))} go on")
     if dropped:
         parts.append(f"{counted(len(dropped))} cut off and given back")
-    logger.info(
-        f"ran a sample of {counted(sampled, 'requests')} and others behind it for "
-        f"{duration(progress.elapsed_s)}: " + ", ".join(parts)
-    )
+    logger.info(f"ran {_in_words(warm_up)} for {duration(progress.elapsed_s)}: " + ", ".join(parts))
+
+
+def _in_words(warm_up: WarmUp) -> str:
+    if not len(warm_up.sampled):
+        return "requests ahead of the plan, none of them sampled,"
+    sample = f"a sample of {counted(len(warm_up.sampled), 'requests')}"
+    behind = len(warm_up.schedule) > len(warm_up.sampled)
+    return f"{sample} and others behind it" if behind else sample
 
 
 class _PlanInTheMaking:

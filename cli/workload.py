@@ -90,7 +90,7 @@ class Workload:
 
 
 def unplanned_work(job: Job, schedule: Schedule) -> Workload:
-    """Return the work of a sample's rows, counted in tokens."""
+    """Return the work of rows that run ahead of a plan, counted in tokens."""
     by_row = np.zeros(len(job))
     by_row[schedule.order] = schedule.uncached_tokens + OUTPUT_TOKEN_WORK * schedule.expected_tokens
     return Workload(by_row)

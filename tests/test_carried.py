@@ -15,6 +15,7 @@ from blend.core.planning.classes import Mode
 from blend.core.request import Request
 from blend.core.running.blend_scan import BlendScanner
 from blend.core.running.carried import Carried, open_carrying
+from blend.core.running.dual_scan import DualScanner
 from blend.core.running.executor import run
 from blend.core.running.scan import Scanner, open_scanner
 from blend.core.schedule import POLICIES, Policy, Schedule
@@ -129,6 +130,26 @@ def test_a_blending_scanner_knows_how_old_the_answers_are_that_it_finds(pacing: 
     }
     # What is computed next is the prompt that waits, and those of rows to come.
     assert not set(scanner.admit()) & set(ages)
+
+
+@pytest.mark.parametrize("policy", ["paper", pytest.param("blend", marks=pytest.mark.slow)])
+def test_where_all_is_inside_each_row_counts_on_its_side(policy: Policy) -> None:
+    requests = grouped(6, size=1, shared=0, own=20, max_tokens=400)
+    sequences = np.ones(6, np.int64)
+    scanner = open_carrying(
+        schedule(requests, policy=policy, density=[9] * 2 + [0.1] * 4),
+        prompt_tokens=np.full(6, 20),
+        sequences=sequences,
+        capacity=capacity(16 * 400),
+        carried=Carried(dict.fromkeys(range(6), 30), sequences, None),
+    )
+
+    assert scanner.done
+    if isinstance(scanner, BlendScanner):
+        assert scanner.state.inside.records["memory_side"][:6].sum() == 4
+    else:
+        assert isinstance(scanner, DualScanner)
+        assert scanner.used_tokens == (2 * 220, 4 * 220)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -441,7 +441,8 @@ def carry_blended(blend: Blend, ages: Any) -> None:
     *ages* by row: the tokens of each of its answers, 0 before the first, NaN if it is not inside.
     """
     state = blend.state[0]
-    while state.left <= state.right and ages[blend.order[state.left]] >= 0.0:
+    last = min(state.right, blend.gate.border - 1)
+    while state.left <= last and ages[blend.order[state.left]] >= 0.0:
         _carry(blend, state.left, LEFT, ages[blend.order[state.left]])
     while state.left <= state.right and ages[blend.order[state.right]] >= 0.0:
         _carry(blend, state.right, RIGHT, ages[blend.order[state.right]])
@@ -463,7 +464,8 @@ def _carry(blend: Blend, position: int, side: int, age: float) -> None:
     one.since -= int(age)
     state.reading += one.going * age
     # From here on its age is looked up, as long as it runs.
-    forget(blend.beliefs, row, age)
+    if blend.beliefs.known[row] == 0.0:
+        forget(blend.beliefs, blend.beliefs.label[row], age)
 
 
 @compiled

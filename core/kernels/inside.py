@@ -13,7 +13,7 @@ from blend.core.kernels.compiled import compiled
 from blend.core.kernels.survival import EDGE, bin_of
 
 NOT_YET = -(1 << 62)
-"""In the place of a step; what was inside before has begun in a step below 0."""
+"""In the place of a step; what was inside before may have begun in a step below 0."""
 
 ROW_INSIDE = np.dtype(
     [

@@ -158,9 +158,9 @@ def learn(beliefs: Beliefs, row: int, tokens: float, answers: float) -> None:
 
 
 @compiled
-def forget(beliefs: Beliefs, row: int, age: float) -> None:
-    """Take back that the answer of *row* was cut off, at this age or before."""
-    censored = beliefs.censored[beliefs.label[row]]
+def forget(beliefs: Beliefs, one: int, age: float) -> None:
+    """Take back that an answer of a class was cut off, at this age or the next one below."""
+    censored = beliefs.censored[one]
     for b in range(bin_of(age), -1, -1):
         if censored[b] >= 1.0:
             censored[b] -= 1.0

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from blend.core.completion import Completion
+from blend.core.engines import silence
 from blend.core.planning.blending import blended_schedule, memory_first_schedule
 from blend.core.planning.classes import LengthClasses, find_classes
 from blend.core.planning.engine_model import EngineModel
@@ -31,6 +33,7 @@ from blend.core.planning.ways import (
     told_of,
 )
 from blend.core.prompts import Prompts
+from blend.core.running.carried import Carried, open_carrying
 from blend.core.schedule import LEFT, Policy, Schedule
 
 GAIN = 1.002
@@ -177,16 +180,34 @@ def _by_sequence(prompts: Prompts, tree: Tree, observations: Observations | None
 
 
 def warm_up(engine: EngineModel) -> None:
-    """Load the simulator, or compile it where it never ran, with a job of two requests."""
+    """Load the simulator, or compile it where it never ran, with a job of two requests.
+
+    What a scanner calls kernel by kernel in an execution is loaded too.
+    """
     tree = tree_of(np.arange(2), lengths=np.array([2, 2]), lcp=np.array([0, 1]))
     classes = find_classes(tree, np.full(2, 16, np.int32))
+    capacity = replace(engine.capacity, kv_tokens=64)
     for one in candidates_of(tree, classes, engine).values():
         simulate(
             tree,
             one.schedule,
             output_tokens=np.full(2, 2),
-            engine=replace(one.way.engine(engine), capacity=replace(engine.capacity, kv_tokens=64)),
+            engine=replace(one.way.engine(engine), capacity=capacity),
         )
+    blended = blended_schedule(
+        tree, classes, hardware=engine.hardware, model=engine.model, mode=engine.mode
+    )
+    ones = np.ones(2, np.int64)
+    scanner = open_carrying(
+        blended,
+        prompt_tokens=2 * ones,
+        sequences=ones,
+        capacity=capacity,
+        carried=Carried({0: 1}, ones, None),
+    )
+    scanner.withdraw(scanner.admit())
+    done = Completion(0, 200, b"", completion_tokens=2)
+    scanner.observe(replace(silence(None), completions=(done,), steps=1, silent=False))
 
 
 def candidates_of(

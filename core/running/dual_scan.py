@@ -114,9 +114,11 @@ class DualScanner:
 
     def carry(self, ages: Mapping[int, float]) -> None:
         """Count rows at the ends of the schedule that are inside already, as if they were new."""
+        inside = np.isin(self._schedule.order, list(ages))
         for side in (LEFT, RIGHT):
-            while not self.done and int(self._schedule.order[self._ends[side]]) in ages:
-                self._put_inside(side, self._row_at(self._ends[side], side))
+            belongs = inside & (self._schedule.side == side)
+            while not self.done and belongs[at := self._ends[side]]:
+                self._put_inside(side, self._row_at(at, side))
 
     def withdraw(self, rows: Sequence[int]) -> None:
         """Take rows back that were admitted last and not submitted."""

@@ -143,7 +143,7 @@ class OrderScanner:
         self._schedule, self._next = schedule, 0
 
     def carry(self, ages: Mapping[int, float]) -> None:
-        """Count rows at the beginning of the schedule that are inside already."""
+        """Count rows at the beginning of the schedule that are inside already, however old."""
         while not self.done and int(self._schedule.order[self._next]) in ages:
             self._enter()
 
